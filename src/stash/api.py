@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from stash.predict.passes import Base
     from stash.report.output import file_of as page_file
     from stash.report.output import print_output as print_answer
-    from stash.store.store import Store
-    from stash.store.storing import open_store, store_option
+    from stash.store.storing import open_store
     from stash.store.storing import profile_of as find_profile
 
 HOMES = {
@@ -156,10 +155,8 @@ HOMES = {
     "Base": "stash.predict.passes",
     "page_file": "stash.report.output:file_of",
     "print_answer": "stash.report.output:print_output",
-    "Store": "stash.store.store",
     "find_profile": "stash.store.storing:profile_of",
     "open_store": "stash.store.storing",
-    "store_option": "stash.store.storing",
 }
 """Of each name the module in which it lives, and what it is called there if not the same."""
 
@@ -196,7 +193,6 @@ __all__ = [
     "Purchase",
     "Quantity",
     "Started",
-    "Store",
     "Tariff",
     "Testbed",
     "TrainedJob",
@@ -248,7 +244,6 @@ __all__ = [
     "sky_task_yaml",
     "stall_draws",
     "step",
-    "store_option",
     "tariffs",
     "task_body",
     "task_name",

@@ -1,4 +1,4 @@
-"""Pools of machines to rent a fleet from: the published one, and random ones."""
+"""Pools of machines to rent a fleet from."""
 
 from __future__ import annotations
 

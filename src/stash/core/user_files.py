@@ -379,25 +379,36 @@ def table_rows(
 
 
 def load_rows(
-    path: Path, row: type[M], what: str, described: str, most: int = 100_000
+    path: Path,
+    row: type[M],
+    what: str,
+    described: str,
+    most: int = 100_000,
+    most_bytes: int = MAX_BYTES,
 ) -> list[tuple[int, M]]:
     """The rows of a CSV file with their lines; columns in any order, others are ignored.
 
-    Each field of ``row`` is a column, with an example of what to write. Raises UserError that names every mistake.
+    Each field of ``row`` is a column, with an example of what to write; one with a default may be missing, or empty.
+    Raises UserError that names every mistake.
     """
     columns = {
         name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples
     }
-    head_line = ",".join(columns)
-    example = ",".join(columns.values())
-    lines = table_rows(text_of(path, what, described), path, f"its first line is {head_line}")
+    needed = [name for name in columns if row.model_fields[name].is_required()]
+    head_line, example = ",".join(needed), ",".join(columns[name] for name in needed)
+    text = text_of(path, what, described, most_bytes)
+    lines = table_rows(text, path, f"its first line is {head_line}")
     head = [name.strip() for name in lines[0][1]] if lines else []
-    missing = next((name for name in columns if name not in head), None)
+    missing = next((name for name in needed if name not in head), None)
     if missing is not None:
         alike = find_nearest(missing, head, 1)
         hint = f" ({alike[0]} is another)" if alike else ""
         first = f"its first line has to be {head_line}, and the others like {example}"
         raise UserError(f"{path} has no column {missing}{hint}; {first}")
+    for name in head:
+        alike = [] if name in columns else find_nearest(name, [*columns], 1)
+        if alike and alike[0] not in head:
+            raise UserError(f"{path}: there is no column {name}; did you mean {alike[0]}?")
     filled = [(number, line) for number, line in lines[1:] if any(cell.strip() for cell in line)]
     if not 0 < len(filled) <= most:
         raise UserError(
@@ -407,7 +418,7 @@ def load_rows(
     mistakes = []
     for number, line in filled:
         cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
-        given = {name: cells.get(name, "") for name in columns}
+        given = {name: text for name in columns if (text := cells.get(name, "")) or name in needed}
         try:
             rows.append((number, row.model_validate(given)))
         except ValidationError as error:

@@ -37,16 +37,13 @@ class MarketAdvice:
     """``stay`` or ``move``."""
     sentence: str
     to: int | None
-    """The offer to rent."""
     saves: float | None
     """Dollars over what is left, the move paid; ``None`` where nothing is held, or nothing is better."""
     costs: float | None
-    """Dollars of the move."""
     warnings: tuple[str, ...] = ()
     task: str | None = None
     """SkyPilot YAML."""
     command: tuple[str, ...] = ()
-    """What starts it."""
     next_steps: tuple[str, ...] = ()
 
 

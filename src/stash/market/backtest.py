@@ -77,7 +77,14 @@ def replay(
     rules = tuple(
         each if isinstance(each, Policy) else policy(each, market, home) for each in policies
     )
-    _check_policies(rules, deadline)
+    names = [rule.name for rule in rules]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"policy {twice} is given twice; leave one out")
+    if deadline is None and "uniform-progress" in names:
+        raise UserError(
+            "policy uniform-progress works towards a deadline; give one, like --deadline 8d"
+        )
     moments, left_out = _covered_starts(market, starts, deadline)
     rows: list[tuple[float, list[ReplayedRun]]] = []
     for start in moments:
@@ -96,18 +103,6 @@ def replay(
         rule.name: runs for rule, runs in zip(rules, zip(*played, strict=True), strict=True)
     }
     return Backtest(market, rules, by_policy, kept, left_out, deadline)
-
-
-def _check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
-    """Raises UserError where one is there twice, or lacks its deadline."""
-    names = [rule.name for rule in rules]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"policy {twice} is given twice; leave one out")
-    if deadline is None and "uniform-progress" in names:
-        raise UserError(
-            "policy uniform-progress works towards a deadline; give one, like --deadline 8d"
-        )
 
 
 def _moments(market: JobMarket, starts: str) -> list[float]:

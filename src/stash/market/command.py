@@ -6,8 +6,10 @@ Parses, calls and prints. Starts nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Literal
 
 from stash.api import (
     OLD_PRICE_DAYS,
@@ -23,7 +25,8 @@ from stash.api import (
     tariffs,
     training_work,
 )
-from stash.core.errors import UserError
+from stash.core import parsers
+from stash.core.errors import UnitError, UserError
 from stash.core.formatting import join_names
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, print_written, printable_line
@@ -39,14 +42,6 @@ from stash.market.market_importers import (
     import_skypilot,
     refuse_absurd,
 )
-from stash.market.market_options import (
-    BacktestOptions,
-    MarketImportOptions,
-    MoveOptions,
-    RecordOptions,
-    ReplayOptions,
-    ShowMarketOptions,
-)
 from stash.market.market_table import market_bytes, read_market
 from stash.market.market_trace import MarketTrace, merge_traces
 from stash.market.page import (
@@ -57,7 +52,143 @@ from stash.market.page import (
     market_document,
     market_page,
 )
+from stash.market.policies import DEFAULT
 from stash.ui.commands import App
+from stash.ui.options import Options, argument, json_flag, option
+
+_JOB, _MAY, _GOAL = "The job", "What may be rented", "What is wanted"
+
+
+def _parse_price(text: str) -> tuple[str, float]:
+    name, equals, price = text.partition("=")
+    if not equals or not name.strip():
+        raise UnitError("it is a type and dollars an hour, like p3.2xlarge=0.918")
+    return name.strip(), parsers.price(price if "/" in price else f"{price.strip()}/h")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarketImportOptions(Options):
+    """One call of ``stash market import``."""
+
+    kind: Literal["skypilot"] = argument("KIND", "skypilot.", parsers.one_of(("skypilot",)))
+    paths: tuple[Path, ...] = argument("PATH...", "Files or folders.", Path, many=True)
+    output: Path | None = option(
+        "FILE",
+        "Write the market to this file: .market.csv or .market.csv.gz.",
+        Path,
+        "--output",
+        "-o",
+    )
+    spot_price: tuple[tuple[str, float], ...] = option(
+        "TYPE=DOLLARS",
+        "Set an hour's price, for traces without prices; repeatable.",
+        _parse_price,
+        many=True,
+    )
+    on_demand_price: tuple[tuple[str, float], ...] = option(
+        "TYPE=DOLLARS",
+        "Add an on-demand offer in each region; repeatable.",
+        _parse_price,
+        many=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordOptions(Options):
+    """One call of ``stash market record``."""
+
+    market: Path = argument("MARKET", "The market file; it is created if missing.", Path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowMarketOptions(Options):
+    """One call of ``stash market show``."""
+
+    markets: tuple[Path, ...] = argument(
+        "MARKET...", "Market files; several are merged.", Path, many=True
+    )
+    json: bool = json_flag()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(Options):
+    """What backtests and advice share."""
+
+    job: Path = option(
+        "FILE", "The job: a profile, or a job.yaml (docs/market.md).", Path, default=..., panel=_JOB
+    )
+    epochs: float | None = option(
+        "N", "Train for N passes over the data set.", parsers.count, panel=_JOB
+    )
+    samples: float | None = option(
+        "N", "Train on N samples, like 50M; with --epochs, N per epoch.", parsers.count, panel=_JOB
+    )
+    dataset: str | None = option(
+        "NAME", "Take an epoch's size from a known data set: imagenet, coco-2017 …", panel=_JOB
+    )
+    data_in: str | None = option(
+        "CLOUD", "The data is in this cloud; others pay egress.", panel=_JOB
+    )
+    checkpoint_every: float | None = option(
+        "TIME", "Save a checkpoint this often (default 30m).", parsers.duration, panel=_JOB
+    )
+    cloud: tuple[str, ...] | None = option(
+        "NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names, panel=_MAY
+    )
+    instances: Path | None = option(
+        "FILE",
+        "Read your own machines and prices (docs/how-to/own-instances.md).",
+        Path,
+        panel=_MAY,
+    )
+    deadline: float | None = option(
+        "TIME", "Finish this long after each start, like 8d.", parsers.duration, panel=_GOAL
+    )
+
+    def check(self) -> None:
+        given = self.list_given("epochs", "samples", "dataset")
+        if given and self.job.suffix in (".yaml", ".yml"):
+            raise UserError(f"{self.job} states its own samples; leave out {given[0]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacktestOptions(ReplayOptions):
+    """One call of ``stash market backtest``."""
+
+    markets: tuple[Path, ...] = argument(
+        "MARKET...", "Market files; several are merged.", Path, many=True
+    )
+    policy: tuple[str, ...] = option(
+        "NAME,…",
+        "Compare policies: stay, gpu-type, packed, multi-cloud, daily, look-ahead:6h, spot-wait, uniform-progress.",
+        parsers.names,
+        default=",".join(DEFAULT),
+        panel=_GOAL,
+    )
+    starts: str = option(
+        "HOW", "Start a run daily, hourly, every 6h …", default="daily", panel=_GOAL
+    )
+    json: bool = json_flag()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveOptions(ReplayOptions):
+    """One call of ``stash market advise``."""
+
+    markets: tuple[Path, ...] = argument(
+        "MARKET...", "Market files; today's catalog is added.", Path, many=True, default=None
+    )
+    on: str | None = option(
+        "PLACE", "Name the rented machine, like p3.2xlarge@us-east-1a (default: none)."
+    )
+    output: Path | None = option(
+        "FILE",
+        "Write a move's SkyPilot task to this file (default: show it).",
+        Path,
+        "--output",
+        "-o",
+    )
+    json: bool = json_flag()
 
 
 def import_market(options: MarketImportOptions) -> None:
@@ -71,11 +202,10 @@ def import_market(options: MarketImportOptions) -> None:
     target = _target(options.output, options.kind)
     found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
     write_output(target, market_bytes(found.trace, target))
-    shown = market_document if options.json else market_page
-    print_answer(shown(found.trace, target.name))
+    print_answer(market_page(found.trace, target.name))
     for note in found.notes:
-        print_note(f"Left out or assumed: {note}.", options.json)
-    print_written(target, options.json)
+        print_note(f"Left out or assumed: {note}.", False)
+    print_written(target, False)
 
 
 def _target(wanted: Path | None, stem: str) -> Path:
@@ -135,7 +265,9 @@ def backtest(options: BacktestOptions) -> None:
     """
     whole, source = _markets(options.markets)
     trace, job, missing, profile = _job(options, whole)
-    home = _profiled_on(profile, trace)
+    names = {each.instance for each in trace.offers}
+    hosts = () if profile is None else profile.hosts
+    home = next((host.instance for host in hosts if host.instance in names), None)
     found = replay(
         trace, job, options.policy, options.starts, options.deadline, home=home, excluded=missing
     )
@@ -166,19 +298,11 @@ def _job(
         samples = training_work(asked, TrainedJob.read_base(base)).samples
         job, missing = job_of_profile(base, samples, trace.offers, catalog)
     given = {
-        "data": options.data_size,
         "data_in": options.data_in,
         "checkpoint_every": options.checkpoint_every,
     }
     job = job.model_copy(update={name: value for name, value in given.items() if value is not None})
     return trace, _locate_data(job, whole), missing, profile
-
-
-def _profiled_on(profile: Profile | None, trace: MarketTrace) -> str | None:
-    """The instance, if the market has it."""
-    names = {each.instance for each in trace.offers}
-    hosts = () if profile is None else profile.hosts
-    return next((host.instance for host in hosts if host.instance in names), None)
 
 
 def _clouds(trace: MarketTrace) -> list[str]:

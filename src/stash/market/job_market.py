@@ -7,7 +7,7 @@ taken away, when it asked to be, and, unless it said otherwise, whenever an offe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ import numpy as np
 from stash.api import Array, Tariff
 from stash.core.errors import UserError
 from stash.core.formatting import join_names
-from stash.market.fees import move_dollars
 from stash.market.jobs import InstanceRate, MarketJob
 from stash.market.market_trace import HOUR, Bools, Integers, MarketOffer, MarketTrace
 
@@ -134,7 +133,6 @@ class JobState:
     saved: float = 0.0
     """Of them, in a finished checkpoint."""
     held: int | None = None
-    """The offer."""
     ready: float = 0.0
     """When the boot and the fetch of what is held end, or ended."""
     copies: tuple[CloudRegion, ...] = ()
@@ -195,3 +193,35 @@ class Policy:
 
     name: str
     decide: Callable[[JobState], PolicyDecision]
+
+
+GB = 1e9
+_FACTS = {
+    "zone_dollars_per_gb": "data between zones",
+    "region_dollars_per_gb": "data between regions",
+    "egress_dollars_per_gb": "data that leave",
+}
+
+
+def move_dollars(
+    fees: Mapping[str, Tariff], gone: MarketOffer, to: MarketOffer, amount: float
+) -> float:
+    """Of so many bytes from where ``gone`` is to where ``to`` is; a ``gone`` without a region is all of its cloud."""
+    if gone.cloud != to.cloud:
+        fact = "egress_dollars_per_gb"
+    elif not gone.region or (gone.region, gone.zone) == (to.region, to.zone):
+        return 0.0
+    else:
+        fact = "region_dollars_per_gb" if gone.region != to.region else "zone_dollars_per_gb"
+    known = getattr(fees.get(gone.cloud), fact, None)
+    return 0.0 if known is None else known.value * amount / GB
+
+
+def not_counted(fees: Mapping[str, Tariff], clouds: Iterable[str]) -> list[str]:
+    """What no source says of some of the clouds."""
+    return [
+        f"{what} of {cloud}"
+        for cloud in sorted(clouds)
+        for fact, what in _FACTS.items()
+        if getattr(fees.get(cloud), fact, None) is None
+    ]

@@ -110,7 +110,24 @@ def job_of_profile(
     missing: dict[str, str] = {}
     for key in sorted({f"{each.cloud}/{each.instance}" for each in offers}):
         try:
-            rates[key] = _forecast(base, key, catalog)
+            # All GPUs of one machine; raises StashError.
+            drawn = stall_draws(base, Alteration().replace_facts(nodes=1, instance=key))
+            lacking = missing_stalls(base, drawn)
+            if lacking:
+                raise UserError(lacking[0].why)
+            if drawn.samples is None:
+                raise UserError("the samples of a step were not counted")
+            step = float(drawn.step.mean())
+            shares = {part.name: float(part.seconds.mean()) / step for part in drawn.parts}
+            rates[key] = InstanceRate(
+                samples_per_second=drawn.samples / step,
+                gpus=catalog.instance(key).devices,
+                stalls={
+                    name: share
+                    for name, share in shares.items()
+                    if name in STALLS and name != "compute"
+                },
+            )
         except StashError as error:
             missing[key] = one_line(error)
     work = base.profile.workload
@@ -126,22 +143,3 @@ def job_of_profile(
     return MarketJob.model_validate(
         {**given, "checkpoint": (work.parameter_bytes or 0.0) * _CHECKPOINT}
     ), missing
-
-
-def _forecast(base: Base, key: str, catalog: Catalog) -> InstanceRate:
-    """All GPUs of one machine; raises StashError."""
-    drawn = stall_draws(base, Alteration().replace_facts(nodes=1, instance=key))
-    missing = missing_stalls(base, drawn)
-    if missing:
-        raise UserError(missing[0].why)
-    if drawn.samples is None:
-        raise UserError("the samples of a step were not counted")
-    step = float(drawn.step.mean())
-    shares = {part.name: float(part.seconds.mean()) / step for part in drawn.parts}
-    return InstanceRate(
-        samples_per_second=drawn.samples / step,
-        gpus=catalog.instance(key).devices,
-        stalls={
-            name: share for name, share in shares.items() if name in STALLS and name != "compute"
-        },
-    )

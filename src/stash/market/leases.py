@@ -33,7 +33,6 @@ class LeaseProgress(NamedTuple):
     saving: float = 0.0
     """Seconds since the checkpoint that is being written began; 0: none is."""
     checkpoints: int = 0
-    """Finished."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class Lease:
     granted: float
     boot_ends: float
     ready: float
-    """When work begins."""
     rate: float
     """Samples a second."""
     needed: float

@@ -56,12 +56,6 @@ def _read_files(paths: Iterable[Path]) -> Iterator[tuple[Path, _Ticks]]:
                 ) from error
 
 
-def _utc(text: str) -> float:
-    """Seconds since 1970 of a time in UTC unless it says otherwise; raises ValueError."""
-    when = datetime.fromisoformat(re.sub(r"\.\d+", "", text.strip()).replace("Z", "+00:00"))
-    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-
-
 # SkyPilot's traces (skypilot-org/spot-traces): ticks in JSON, named after zone, GPU and count
 
 _GPU_TYPES = {
@@ -110,7 +104,10 @@ def import_skypilot(
         if start is None:
             notes.add(f"{file.name} has no date: it begins at {_START}")
         try:
-            begin = _utc(start or _START)
+            when = datetime.fromisoformat(
+                re.sub(r"\.\d+", "", (start or _START).strip()).replace("Z", "+00:00")
+            )
+            begin = (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
         except (ValueError, OverflowError) as error:
             raise UserError(
                 f"{file}: its start {start!r} is no time; write it like {_START}"

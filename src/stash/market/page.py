@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from stash.core.formatting import format_dollars, format_span, join_names
 from stash.core.units import format_count
 from stash.market.advising import MarketAdvice
 from stash.market.backtest import Backtest
-from stash.market.fees import not_counted
+from stash.market.job_market import not_counted
 from stash.market.jobs import BOOT, EVERY, FETCH
 from stash.market.leases import PARTS
 from stash.market.market_trace import MarketTrace, iso_day, iso_time
@@ -96,20 +96,6 @@ def backtest_page(found: Backtest, source: str) -> Page:
     """A line for each policy."""
     first, last = found.starts[0], found.starts[-1]
     late = "" if found.deadline is None else f", each to be done in {format_span(found.deadline)}"
-    return Page(
-        title=f"{found.market.job.name} on {source}",
-        source=f"{format_count(len(found.starts), 'start')}, {iso_day(first)} to {iso_day(last)}{late}",
-        subtitle=tuple(
-            f"{format_count(count, 'start')} left out: {why}"
-            for why, count in sorted(found.left_out.items())
-        ),
-        verdict=(_verdict(found),),
-        grids=(_policies(found), _parts(found)),
-        warnings=tuple(_warnings(found)),
-    )
-
-
-def _verdict(found: Backtest) -> str:
     in_time = [name for name, runs in found.runs.items() if not any(run.late for run in runs)]
     best = min(in_time or found.runs, key=found.mean)
     among = " of those that are never late" if 0 < len(in_time) < len(found.runs) else ""
@@ -117,17 +103,22 @@ def _verdict(found: Backtest) -> str:
     sentence = f"{best} costs least{among} in the mean, {format_dollars(least)}"
     if best != found.reference:
         sentence += f" ({_against(found, least)} against {found.reference}, {format_dollars(base)})"
-    return f"{sentence}."
-
-
-def _policies(found: Backtest) -> Grid:
-    head = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "late", "moves")
-    rows = []
+    parts = {name: found.mean_parts(name) for name in found.runs}
+    names = [name for name in PARTS if any(each.get(name) for each in parts.values())]
+    rows = [
+        (name, *(f"{each.get(part, 0.0):.2f}" for part in names), f"{found.mean(name):.2f}")
+        for name, each in parts.items()
+    ]
+    columns = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "late", "moves")
+    lines = []
     for name, runs in found.runs.items():
-        rows.append(
+        values = [run.dollars for run in runs]
+        low, high = np.percentile(values, [5, 95])
+        decimals = 2 if high < 100 else 0
+        lines.append(
             (
                 name,
-                _range([run.dollars for run in runs]),
+                f"{format_dollars(float(np.mean(values)))} ({low:,.{decimals}f}-{high:,.{decimals}f})",
                 _against(found, found.mean(name)),
                 "-"
                 if found.deadline is None
@@ -135,18 +126,25 @@ def _policies(found: Backtest) -> Grid:
                 f"{np.mean([run.count('moved') for run in runs]):.1f}",
             )
         )
-    return Grid("", head, tuple(rows), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3))
+    return Page(
+        title=f"{found.market.job.name} on {source}",
+        source=f"{format_count(len(found.starts), 'start')}, {iso_day(first)} to {iso_day(last)}{late}",
+        subtitle=tuple(
+            f"{format_count(count, 'start')} left out: {why}"
+            for why, count in sorted(found.left_out.items())
+        ),
+        verdict=(f"{sentence}.",),
+        grids=(
+            Grid("", columns, tuple(lines), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3)),
+            Grid("Mean dollars", (*names, "bill"), tuple(rows), frozenset({0}), first="policy"),
+        ),
+        warnings=tuple(_warnings(found)),
+    )
 
 
 def _against(found: Backtest, mean: float) -> str:
     base = found.mean(found.reference)
     return f"{mean / base - 1:+.1%}" if base else "unknown"
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = np.percentile(values, [5, 95])
-    decimals = 2 if high < 100 else 0
-    return f"{format_dollars(float(np.mean(values)))} ({low:,.{decimals}f}-{high:,.{decimals}f})"
 
 
 def _warnings(found: Backtest) -> Iterator[str]:
@@ -166,16 +164,6 @@ def _warnings(found: Backtest) -> Iterator[str]:
         yield f"Not counted, since no source says it: {join_names(uncharged)}"
     if len(found.starts) < 10:
         yield f"{format_count(len(found.starts), 'start')}: one stretch of time, and how another one goes is unknown"
-
-
-def _parts(found: Backtest) -> Grid:
-    parts = {name: found.mean_parts(name) for name in found.runs}
-    names = [name for name in PARTS if any(each.get(name) for each in parts.values())]
-    rows = [
-        (name, *(f"{each.get(part, 0.0):.2f}" for part in names), f"{found.mean(name):.2f}")
-        for name, each in parts.items()
-    ]
-    return Grid("Mean dollars", (*names, "bill"), tuple(rows), frozenset({0}), first="policy")
 
 
 def backtest_document(found: Backtest, source: str) -> dict[str, Any]:

@@ -141,7 +141,31 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
     if base in plain:
         return Policy(base, plain[base])
     if base in ("stay", "gpu-type", "packed"):
-        return _policy_at_home(base, option or home or _usual_home(market), market)
+        # The cheapest for a sample, once: of an instance, its cloud's instances with one GPU, or
+        # all of its cloud.
+        instance = option or home or _usual_home(market)
+        cloud = next((each.cloud for each in market.offers if each.instance == instance), None)
+        most = 1 if base == "gpu-type" else math.inf
+        if cloud is None:
+            names = sorted({each.instance for each in market.offers})
+            raise UserError(
+                f"--policy {base}:{instance}: no offer on which the job's speed is known; there are "
+                f"{join_names(find_nearest(instance, names) or names[:4])}"
+            )
+        numbers = np.flatnonzero(
+            [
+                offer.instance == instance
+                if base == "stay"
+                else offer.cloud == cloud and speed.gpus <= most
+                for offer, speed in zip(market.offers, market.speeds, strict=True)
+            ]
+        )
+        if not len(numbers):
+            raise UserError(
+                f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out"
+            )
+        label = f"stay:{instance}" if base == "stay" else base
+        return Policy(label, partial(once, allowed=numbers))
     if base == "daily":
         text = option.removeprefix("every=")
         every = DAY if not option else 0.0 if text == "change" else _seconds(name, text)
@@ -163,31 +187,6 @@ def _seconds(name: str, text: str) -> float:
         return parsers.duration(text)
     except UnitError as error:
         raise UserError(f"--policy {name}: {error}") from error
-
-
-def _policy_at_home(base: str, instance: str, market: JobMarket) -> Policy:
-    """The cheapest for a sample, once: of an instance, its cloud's instances with one GPU, or all of its cloud."""
-    cloud = next((each.cloud for each in market.offers if each.instance == instance), None)
-    most = 1 if base == "gpu-type" else math.inf
-    if cloud is None:
-        names = sorted({each.instance for each in market.offers})
-        raise UserError(
-            f"--policy {base}:{instance}: no offer on which the job's speed is known; there are "
-            f"{join_names(find_nearest(instance, names) or names[:4])}"
-        )
-    numbers = np.flatnonzero(
-        [
-            offer.instance == instance
-            if base == "stay"
-            else offer.cloud == cloud and speed.gpus <= most
-            for offer, speed in zip(market.offers, market.speeds, strict=True)
-        ]
-    )
-    if not len(numbers):
-        raise UserError(
-            f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out"
-        )
-    return Policy(f"stay:{instance}" if base == "stay" else base, partial(once, allowed=numbers))
 
 
 def _usual_home(market: JobMarket) -> str:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stash.core.errors import StashError, UserError
-from stash.market.fees import move_dollars
-from stash.market.job_market import CloudRegion, JobMarket, JobState, Policy
+from stash.market.job_market import CloudRegion, JobMarket, JobState, Policy, move_dollars
 from stash.market.leases import End, Lease, LeaseBill, LeaseProgress, bill_of, lease_of
 from stash.market.market_trace import iso_time
 
@@ -175,24 +174,20 @@ def play(
             change = run.state(start, limit, None).next_change if decision.changes else math.inf
             run = _advance(run, min(max(decision.until, run.now + 1.0), change))
         if run.is_done:
-            return _finish_run(run, policy.name, start, limit)
+            if run.uncovered and (limit is None or run.now < limit):
+                raise UncoveredError(run.uncovered)
+            if run.lease is not None:
+                run = _end_lease(run, run.now, "released")
+            parts: Counter[str] = Counter({"egress": run.egress} if run.egress else {})
+            for bill in run.bills:
+                parts.update(bill.parts)
+            dollars = run.egress + sum(bill.dollars for bill in run.bills)
+            seconds = None if run.uncovered else run.now - start
+            late = limit is not None and (seconds is None or run.now > limit + _SAME)
+            return ReplayedRun(policy.name, start, dollars, seconds, late, run.bills, dict(parts))
     raise UserError(
         f"policy {policy.name} moves in circles: {_MAX_LEASES:,} leases, and the job is not done"
     )
-
-
-def _finish_run(run: _Run, name: str, start: float, limit: float | None) -> ReplayedRun:
-    if run.uncovered and (limit is None or run.now < limit):
-        raise UncoveredError(run.uncovered)
-    if run.lease is not None:
-        run = _end_lease(run, run.now, "released")
-    parts: Counter[str] = Counter({"egress": run.egress} if run.egress else {})
-    for bill in run.bills:
-        parts.update(bill.parts)
-    dollars = run.egress + sum(bill.dollars for bill in run.bills)
-    seconds = None if run.uncovered else run.now - start
-    late = limit is not None and (seconds is None or run.now > limit + _SAME)
-    return ReplayedRun(name, start, dollars, seconds, late, run.bills, dict(parts))
 
 
 def check_parts(played: ReplayedRun) -> None:

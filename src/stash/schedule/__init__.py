@@ -10,9 +10,7 @@ __all__ = ["POLICIES", "max_min", "read_cluster", "read_jobs", "read_matrix", "s
 
 if TYPE_CHECKING:
     from stash.schedule.allocation import POLICIES, max_min
-    from stash.schedule.jobs_file import read_jobs
-    from stash.schedule.lab_file import read_cluster
-    from stash.schedule.matrix_file import read_matrix
+    from stash.schedule.lab_files import read_cluster, read_jobs, read_matrix
     from stash.schedule.simulate import simulate
 
 __getattr__, __dir__ = make_lazy_access(
@@ -20,9 +18,9 @@ __getattr__, __dir__ = make_lazy_access(
     {
         "POLICIES": "stash.schedule.allocation",
         "max_min": "stash.schedule.allocation",
-        "read_cluster": "stash.schedule.lab_file",
-        "read_jobs": "stash.schedule.jobs_file",
-        "read_matrix": "stash.schedule.matrix_file",
+        "read_cluster": "stash.schedule.lab_files",
+        "read_jobs": "stash.schedule.lab_files",
+        "read_matrix": "stash.schedule.lab_files",
         "simulate": "stash.schedule.simulate",
     },
 )

@@ -70,7 +70,6 @@ class ManagerRequest:
 
     job: str
     commands: tuple[tuple[str, ...], ...]
-    """Programs with their arguments."""
     note: str = ""
     """Why there is none."""
 
@@ -91,7 +90,13 @@ def advise_now(
     demand = replace(demand, isolated=done / isolated_rates(demand))
     policy, here = POLICIES[name], [jobs[number] for number in demand.ids]
     found = policy.allocate(demand)
-    types = _choose_types(policy, demand, found)
+    # The next round's types; of equal priorities who runs there now stays.
+    runs = demand.rates > 0
+    priority = np.where(runs, priorities(found.x, np.zeros_like(found.x), _ROUND), 0.0)
+    stays = (demand.running[:, None] == np.arange(runs.shape[1])[None, :]).astype(float)
+    tie = stays + demand.rates / np.maximum(demand.best, 1e-300)[:, None]
+    allowed = runs if policy.fills else runs & (found.x > 0)
+    types = choose_types(order_turns(priority, allowed, tie), demand.gpus, demand.counts.tolist())
     free = FreeGpus(cluster)
     places: dict[int, GangPlace] = {}
     for at in sorted(types, key=lambda each: -demand.gpus[each]):
@@ -117,16 +122,6 @@ def advise_now(
         )
     ordered = sorted(answers, key=lambda each: (not each.gpu, each.gpu))
     return ScheduleAdvice(name, cluster, tuple(ordered), found.objective, prices, excluded)
-
-
-def _choose_types(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
-    """The next round's types; of equal priorities who runs there now stays."""
-    runs = demand.rates > 0
-    priority = np.where(runs, priorities(found.x, np.zeros_like(found.x), _ROUND), 0.0)
-    stays = (demand.running[:, None] == np.arange(runs.shape[1])[None, :]).astype(float)
-    tie = stays + demand.rates / np.maximum(demand.best, 1e-300)[:, None]
-    allowed = runs if policy.fills else runs & (found.x > 0)
-    return choose_types(order_turns(priority, allowed, tie), demand.gpus, demand.counts.tolist())
 
 
 def _why(
@@ -158,15 +153,13 @@ def _why(
 
 
 _MAX_LINES = 10
-"""Changes that are shown without ``--all``."""
+"""Changes that are shown: JSON has all."""
 
 
-def advice_page(
-    found: ScheduleAdvice, asked: Sequence[ManagerRequest] = (), everything: bool = False
-) -> Page:
-    """Changes with their reasons, and the requests; with ``everything`` all of both, and jobs that stay."""
+def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> Page:
+    """Changes with their reasons, and the requests."""
     changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
-    shown = found.jobs if everything else changes[:_MAX_LINES]
+    shown = changes[:_MAX_LINES]
     rows = tuple(
         (
             each.job.name,
@@ -181,7 +174,7 @@ def advice_page(
     hidden = len(found.jobs) - len(shown)
     kept = len(found.jobs) - len(changes)
     below = (
-        f"{format_count(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --all"
+        f"{format_count(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --json has all"
         if hidden
         else ""
     )
@@ -199,11 +192,9 @@ def advice_page(
     notes = [each.note for each in asked if each.note]
     chapters = [Chapter("prices", "What holds it down", facts=prices, brief=True)] if prices else []
     if requests or notes:
-        most = 0 if everything else _MAX_LINES
+        points = (*requests, *notes)
         chapters.append(
-            Chapter(
-                "requests", "Requests to Slurm", points=(*requests, *notes), brief=True, most=most
-            )
+            Chapter("requests", "Requests to Slurm", points=points, brief=True, most=_MAX_LINES)
         )
     return Page(
         title=f"What to run now, by {found.policy}",

@@ -86,7 +86,6 @@ class JobPolicy:
     gain: str = ""
     """What one more GPU brings, in words and unit; empty where it is the objective's."""
     seeded: bool = False
-    """Whether it draws types."""
     backfills: bool = True
     """Whether jobs may start before one that does not fit."""
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from stash.api import find_profile, load_catalog, page_file, print_answer, store_option
+from stash.api import find_profile, load_catalog, page_file, print_answer
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.output_files import output_file, write_output
@@ -17,14 +17,25 @@ from stash.core.records.base import SUFFIX
 from stash.core.units import format_count
 from stash.schedule.advice_now import advice_document, advice_page, advise_now
 from stash.schedule.allocation import POLICIES
-from stash.schedule.comparing import compare_policies
 from stash.schedule.economics import CloudPrice, LeavingRules, equilibrium
-from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
-from stash.schedule.lab_file import read_cluster
+from stash.schedule.lab_files import (
+    JobsFile,
+    jobs_text,
+    matrix_text,
+    read_cluster,
+    read_jobs,
+    read_matrix,
+)
 from stash.schedule.matrix import RateMatrix
-from stash.schedule.matrix_file import matrix_text, read_matrix
-from stash.schedule.page import document, matrix_document, matrix_page, page
-from stash.schedule.page_of_economics import economics_document, economics_page
+from stash.schedule.metrics import compare_policies
+from stash.schedule.page import (
+    document,
+    economics_document,
+    economics_page,
+    matrix_document,
+    matrix_page,
+    page,
+)
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
 from stash.schedule.simulate import simulate as run_course
@@ -46,10 +57,6 @@ def _policies(text: str) -> tuple[str, ...]:
     return names
 
 
-def _times(text: str) -> float:
-    return parsers.number_between(0.01, 1e6)(text.strip().removesuffix("x"))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _ClusterOptions(Options):
     cluster: Path = option("FILE", _CLUSTER, Path, default=...)
@@ -64,7 +71,6 @@ class ThroughputsOptions(_ClusterOptions):
     output: Path | None = option(
         "FILE", "Write the matrix to this file (default: print it).", Path, "--output", "-o"
     )
-    store: str | None = store_option()
 
 
 def throughputs(options: ThroughputsOptions) -> None:
@@ -75,9 +81,7 @@ def throughputs(options: ThroughputsOptions) -> None:
     """
     target = None if options.output is None else output_file(options.output, "matrix", ".csv")
     cluster = read_cluster(options.cluster)
-    profiles = [
-        (find_profile(word, options.store)[0], word) for word in _profile_files(options.profiles)
-    ]
+    profiles = [(find_profile(word, None)[0], word) for word in _profile_files(options.profiles)]
     found = rates_of(profiles, cluster)
     if target is not None:
         write_output(target, matrix_text(found.matrix))
@@ -163,7 +167,6 @@ class ScheduleSimulateOptions(_QueueOptions):
         _policies,
         default="fifo,srtf,max-min",
     )
-    seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
     output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
 
 
@@ -178,7 +181,7 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     )
     cluster, matrix, read = options.read()
     policies = [POLICIES[name] for name in options.policy]
-    found = compare_policies(read, cluster, matrix, policies, options.seed)
+    found = compare_policies(read, cluster, matrix, policies)
     shown = page(found)
     if target is not None:
         write_output(target, page_file(shown, target.suffix))
@@ -187,32 +190,35 @@ def simulate(options: ScheduleSimulateOptions) -> None:
         print_written(target, options.json)
 
 
+def _policy(text: str) -> str:
+    """One policy that what runs can follow."""
+    name, *others = _policies(text)
+    if others:
+        raise UnitError("only one can be followed here")
+    if POLICIES[name].seeded:
+        raise UnitError(f"it draws types, and one draw is no answer; take {name}-aware here")
+    return name
+
+
 @dataclass(frozen=True, kw_only=True)
-class QueueAdviceOptions(_QueueOptions):
+class _PolicyOptions(_QueueOptions):
+    policy: str = option(
+        "NAME,…", "Use this policy of docs/schedule.md.", _policy, default="max-min"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueAdviceOptions(_PolicyOptions):
     """One call of ``stash schedule advise``."""
 
-    policy: tuple[str, ...] = option(
-        "NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min"
-    )
     engine: Literal["slurm"] | None = option(
         "slurm", "Print requests to Slurm.", parsers.one_of(("slurm",))
     )
-    all: bool = flag("Show every job, not only changes.")
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
     def check(self) -> None:
-        if len(self.policy) != 1:
-            raise UserError("--policy takes one policy here: what runs can follow only one")
         if self.apply and self.engine != "slurm":
             raise UserError("--apply is for --engine slurm; give both")
-        _refuse_draws(self.policy[0])
-
-
-def _refuse_draws(policy: str) -> None:
-    if POLICIES[policy].seeded:
-        raise UserError(
-            f"--policy {policy} draws types, and one draw is no answer; take {policy}-aware here"
-        )
 
 
 def advise(options: QueueAdviceOptions) -> None:
@@ -229,40 +235,24 @@ def advise(options: QueueAdviceOptions) -> None:
         if others:
             note(f"jobs that are not in {options.jobs} hold {format_count(others, 'GPU')}")
         jobs = held.jobs
-    found = advise_now(jobs, cluster, matrix, options.policy[0], read.excluded)
+    found = advise_now(jobs, cluster, matrix, options.policy, read.excluded)
     asked = () if held is None else make_requests(found, held)
-    print_answer(
-        advice_document(found, asked) if options.json else advice_page(found, asked, options.all)
-    )
+    print_answer(advice_document(found, asked) if options.json else advice_page(found, asked))
     if options.apply:
         for line in apply_requests(asked):
             note(line)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EconomicsOptions(_QueueOptions):
+class EconomicsOptions(_PolicyOptions):
     """One call of ``stash schedule economics``."""
 
-    policy: tuple[str, ...] = option(
-        "NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min"
-    )
     cloud: str = option(
         "NAME", "Users could rent this instance type, like p3.2xlarge.", default=...
-    )
-    cloud_gpu: str | None = option(
-        "TYPE", "Name its GPU in the matrix (default: the catalog's name)."
-    )
-    defect_at: float = option(
-        "TIMES", "Users leave after waiting this many runtimes.", _times, default="15x"
     )
     waiting: float = option(
         "PRICE", "An hour of waiting costs its user this.", parsers.price, default="$5/h"
     )
-
-    def check(self) -> None:
-        if len(self.policy) != 1:
-            raise UserError("--policy takes one policy here")
-        _refuse_draws(self.policy[0])
 
 
 def economics(options: EconomicsOptions) -> None:
@@ -276,19 +266,8 @@ def economics(options: EconomicsOptions) -> None:
         raise UserError(
             f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"
         )
-    policy, rules = (
-        options.policy[0],
-        LeavingRules(_cloud(options, matrix), options.waiting, options.defect_at),
-    )
-    queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[policy])
-    found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
-    print_answer(
-        economics_document(policy, found) if options.json else economics_page(cluster.name, found)
-    )
-
-
-def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
-    """The price of the instance; raises UserError for one that has no GPU, no price, or no rate in the matrix."""
+    # The price of the instance; raises UserError for one that has no GPU, no price, or no rate in
+    # the matrix.
     known = load_catalog()
     instance = known.instance(options.cloud)
     offers = [offer for offer in known.query() if offer.instance == instance]
@@ -299,13 +278,11 @@ def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
             f"--cloud {options.cloud}: the catalog has no price; `stash catalog refresh` may bring one"
         )
     kinds = dict.fromkeys(kind for _, _, kind, _ in matrix.rates)
-    gpu = options.cloud_gpu or next(
-        (kind for kind in kinds if kind.lower() == instance.gpu_model.lower()), None
-    )
-    if gpu not in kinds:
+    gpu = next((kind for kind in kinds if kind.lower() == instance.gpu_model.lower()), None)
+    if gpu is None:
         raise UserError(
             f"--cloud {options.cloud} has {instance.gpu_model}, of which the throughputs say nothing; they have "
-            f"{', '.join(kinds)}: name one with --cloud-gpu, or add its rates"
+            f"{', '.join(kinds)}: add its rates under that name"
         )
     if instance.gpu_count is None or instance.gpu_count < 1:
         raise UserError(
@@ -313,7 +290,16 @@ def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
             "name a type with whole GPUs"
         )
     dollars = min(offer.dollars_per_hour for offer in offers)
-    return CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars)
+    rules = LeavingRules(
+        CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars), options.waiting
+    )
+    queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[options.policy])
+    found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
+    print_answer(
+        economics_document(options.policy, found)
+        if options.json
+        else economics_page(cluster.name, found)
+    )
 
 
 app = App(no_args_is_help=True)

@@ -38,7 +38,7 @@ class LeavingRules:
     cloud: CloudPrice
     waiting_dollars: float
     """v: what an hour of waiting costs its user."""
-    defect_at: float
+    defect_at: float = 15.0
     """θ: times their runtimes that users wait at most, in the mean."""
 
 
@@ -78,12 +78,10 @@ class Economics:
 
     rules: LeavingRules
     hourly: float
-    """Of the own cluster, dollars."""
     hours: float
     """That are paid: from the first submission to the last end, with everybody there."""
     steps: tuple[DefectionStep, ...]
     left: tuple[str, ...]
-    """Who left, in order."""
     break_even: float | None
     """Utilisation above which the own cluster is cheaper than the cloud for these jobs."""
     cloud_total: float | None

@@ -100,19 +100,26 @@ def demand_of(
 ) -> JobDemand:
     """The jobs that are there at ``now`` as a policy sees them, each with what it has done; others are left out."""
     table = RateTable(jobs, cluster, matrix)
-    there = np.array(
-        [
-            number
-            for number, job in enumerate(jobs)
-            if job.submit <= now and table.packed[number].any()
-        ],
-        dtype=np.int64,
-    )
-    here = [jobs[number] for number in there]
+    there = [
+        number
+        for number, job in enumerate(jobs)
+        if job.submit <= now and table.packed[number].any()
+    ]
+    return make_demand(jobs, cluster, table, np.array(there, dtype=np.int64), now)
+
+
+def make_demand(
+    jobs: Sequence[QueuedJob],
+    cluster: LabCluster,
+    table: RateTable,
+    ids: WholeNumbers,
+    now: float,
+) -> JobDemand:
+    """The jobs of these numbers, with what was done and is held as their records say."""
+    here = [jobs[number] for number in ids]
     kinds = {kind: number for number, kind in enumerate(cluster.types)}
-    rates = table.packed[there]
     return JobDemand(
-        rates=rates,
+        rates=table.packed[ids],
         gpus=np.array([job.gpus for job in here], dtype=np.int64),
         weight=np.array([job.weight for job in here]),
         left=np.array([job.steps - job.done for job in here]),
@@ -122,6 +129,6 @@ def demand_of(
         running=np.array([kinds.get(job.on, -1) for job in here], dtype=np.int64),
         deadline=np.array([np.inf if job.deadline is None else job.deadline - now for job in here]),
         costs=cluster.cost_per_gpu(),
-        ids=there,
-        model=table.kind[there],
+        ids=ids,
+        model=table.kind[ids],
     )

@@ -1,15 +1,15 @@
-"""What ``stash schedule simulate`` and ``throughputs`` show: policies side by side, lost GPU time, the matrix."""
+"""What ``stash schedule`` shows: policies side by side, lost GPU time, the matrix, who stays and what it costs."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from stash.core.formatting import join_names
+from stash.core.formatting import format_dollars, join_names
 from stash.core.units import format_count
-from stash.schedule.comparing import DRAWN, PolicyComparison
+from stash.schedule.economics import Economics, UserBill
 from stash.schedule.matrix import PACKED, SPREAD, RateKey
-from stash.schedule.metrics import ScheduleFigures
+from stash.schedule.metrics import DRAWN, PolicyComparison, ScheduleFigures
 from stash.schedule.profile_rates import FoundRates
 from stash.schedule.records import HOUR, LabCluster
 from stash.schedule.simulate import CAUSES, ROUND
@@ -43,14 +43,34 @@ def page(found: PolicyComparison) -> Page:
         "", _HEAD, rows, frozenset({0}), below, first="policy", ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9)
     )
     texts = tuple((name, policy.text) for name, policy in found.policies.items())
+    points = [
+        f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."
+    ]
+    for name, one in found.figures.items():
+        text = found.policies[name].objective
+        if text and not math.isnan(one.objective):
+            points.append(f"{name}: the first allocation reaches {one.objective:.4g} {text}.")
+        if one.late is not None:
+            points.append(f"{name}: {format_count(one.late, 'job')} missed the deadline.")
+    best = min(found.figures.values(), key=lambda each: each.jct_mean_seconds)
+    shortest = min(found.figures.values(), key=lambda each: each.makespan_seconds)
+    jct, end = best.jct_mean_seconds, shortest.makespan_seconds
+    if len(found.figures) == 1:
+        verdict = f"Jobs end after {_hours(jct)} h in the mean, and the last after {_hours(end)} h."
+    else:
+        ends = "it also ends first" if shortest is best else f"{shortest.policy} ends first"
+        verdict = (
+            f"{best.policy} has the least mean completion time, {_hours(jct)} h; {ends}, after {_hours(end)} h, and "
+            f"nothing can before {_hours(found.bounds.makespan_seconds)} h."
+        )
     return Page(
         title=f"{format_count(found.jobs, 'job')} on {found.cluster.gpus} GPUs ({gpus})",
         subtitle=(how,),
-        verdict=(_verdict(found),),
+        verdict=(verdict,),
         grids=(table, _hours_grid(found)),
         warnings=tuple(_warnings(found)),
         chapters=(
-            Chapter("bounds", "Bounds", points=tuple(_bounds(found)), brief=True),
+            Chapter("bounds", "Bounds", points=tuple(points), brief=True),
             Chapter("policies", "Policies", facts=texts),
         ),
     )
@@ -94,32 +114,6 @@ def _hours_grid(found: PolicyComparison) -> Grid:
         first="policy",
         ranks=(0, 1, 2, 3, 4, 5, 6, 7),
     )
-
-
-def _verdict(found: PolicyComparison) -> str:
-    best = min(found.figures.values(), key=lambda each: each.jct_mean_seconds)
-    shortest = min(found.figures.values(), key=lambda each: each.makespan_seconds)
-    jct, end = best.jct_mean_seconds, shortest.makespan_seconds
-    if len(found.figures) == 1:
-        return f"Jobs end after {_hours(jct)} h in the mean, and the last after {_hours(end)} h."
-    ends = "it also ends first" if shortest is best else f"{shortest.policy} ends first"
-    return (
-        f"{best.policy} has the least mean completion time, {_hours(jct)} h; {ends}, after {_hours(end)} h, and "
-        f"nothing can before {_hours(found.bounds.makespan_seconds)} h."
-    )
-
-
-def _bounds(found: PolicyComparison) -> list[str]:
-    points = [
-        f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."
-    ]
-    for name, one in found.figures.items():
-        text = found.policies[name].objective
-        if text and not math.isnan(one.objective):
-            points.append(f"{name}: the first allocation reaches {one.objective:.4g} {text}.")
-        if one.late is not None:
-            points.append(f"{name}: {format_count(one.late, 'job')} missed the deadline.")
-    return points
 
 
 def _warnings(found: PolicyComparison) -> list[str]:
@@ -191,7 +185,11 @@ def matrix_page(found: FoundRates, cluster: LabCluster) -> Page:
             _cell(key),
             _placement(key[3]),
             f"{rate.value:.4g}",
-            _range_text(rate.low, rate.high),
+            (
+                "unknown"
+                if rate.low is None or rate.high is None
+                else f"{rate.low:.4g} to {rate.high:.4g}"
+            ),
             rate.origin,
         )
         for key, rate in found.matrix.rates.items()
@@ -225,10 +223,6 @@ def _cell(key: RateKey) -> str:
     return f"{key[0]} on {key[1]} {key[2]}"
 
 
-def _range_text(low: float | None, high: float | None) -> str:
-    return "unknown" if low is None or high is None else f"{low:.4g} to {high:.4g}"
-
-
 def matrix_document(found: FoundRates) -> dict[str, Any]:
     """What ``stash schedule throughputs --json`` prints."""
     return {
@@ -251,4 +245,113 @@ def matrix_document(found: FoundRates) -> dict[str, Any]:
             for key, why in found.unknown
         ],
         "restart_seconds": dict(found.matrix.restart),
+    }
+
+
+# Economics
+
+
+def economics_page(cluster: str, found: Economics) -> Page:
+    """Users at the first step and the last, and steps between."""
+    asked = found.rules
+    rules = (
+        f"{format_dollars(found.hourly)} an hour over {found.hours:,.1f} h | waiting "
+        f"{format_dollars(asked.waiting_dollars)}/h | "
+        f"users leave at {asked.defect_at:g} times their runtimes | {asked.cloud.instance} at "
+        f"{format_dollars(asked.cloud.dollars_per_hour)}/h"
+    )
+    first = Grid(
+        "Users",
+        ("GPU-h", "waiting", "own", "cloud", "decides"),
+        tuple(_user(bill) for bill in found.steps[0].bills),
+        frozenset({0, 5}),
+        "Of the first decision: own is π for each GPU-hour and what waiting costs, cloud its bill by the second.",
+        first="user",
+        ranks=(0, 3, 4, 1, 2, 5),
+    )
+    path = Grid(
+        "The path",
+        ("π", "utilisation", "users", "leave"),
+        tuple(
+            (
+                str(number),
+                f"${step.price:.3f}",
+                f"{step.utilisation:.0%}",
+                str(len(step.bills)),
+                ", ".join(step.leaving) or "nobody",
+            )
+            for number, step in enumerate(found.steps, 1)
+        ),
+        frozenset({0, 4}),
+        "π: dollars per GPU-hour used.",
+        first="step",
+    )
+    return Page(
+        title=f"Is {cluster} worth it?",
+        subtitle=(rules,),
+        verdict=(_verdict(found),),
+        grids=(first, path),
+        warnings=tuple(
+            f"The cloud's bill is unknown: nothing says how fast {name} is there."
+            for name in found.unknown[:5]
+        ),
+    )
+
+
+def _user(bill: UserBill) -> tuple[str, ...]:
+    cloud = "unknown" if bill.cloud is None else format_dollars(bill.cloud)
+    decides = "stays" if bill.stays else f"leaves: {bill.why}"
+    return (
+        bill.user,
+        f"{bill.gpu_hours:,.1f}",
+        f"{bill.waiting_hours:,.1f}",
+        format_dollars(bill.own),
+        cloud,
+        decides,
+    )
+
+
+def _verdict(found: Economics) -> str:
+    first = found.steps[0]
+    if not found.left:
+        who = "Nobody leaves"
+    elif found.staying:
+        who = (
+            f"{format_count(len(found.left), 'user')} of {len(first.bills)} leave, and "
+            f"{', '.join(found.staying)} stay"
+        )
+    else:
+        who = "Everybody leaves"
+    if found.break_even is None:
+        return f"{who}. Break-even utilisation is unknown, as the cloud's bill is."
+    used = first.utilisation
+    side = "above" if used > found.break_even else "below"
+    return (
+        f"{who}. The cluster is used to {used:.0%}, {side} the {found.break_even:.0%} from which it is cheaper than "
+        "the cloud for these jobs."
+    )
+
+
+def economics_document(policy: str, found: Economics) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    cloud = found.rules.cloud
+    return {
+        "schema": SCHEMA,
+        "policy": policy,
+        "dollars_per_hour": found.hourly,
+        "hours": found.hours,
+        "cloud": {"instance": cloud.instance, "dollars_per_hour": cloud.dollars_per_hour},
+        "break_even_utilisation": found.break_even,
+        "cloud_dollars": found.cloud_total,
+        "left": list(found.left),
+        "staying": list(found.staying),
+        "steps": [
+            {
+                "price": step.price,
+                "utilisation": step.utilisation,
+                "users": [vars(bill) for bill in step.bills],
+            }
+            for step in found.steps
+        ],
+        "unknown": list(found.unknown),
     }

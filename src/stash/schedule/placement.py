@@ -18,7 +18,6 @@ class FreeGpus:
         self.kind_of = [cluster.types.index(node.gpu) for node in cluster.nodes]
         self.free = [node.gpus for node in cluster.nodes]
         self.left = [int(count) for count in cluster.counts]
-        """Free GPUs of each type."""
         self._of_kind: list[list[int]] = [[] for _ in cluster.types]
         for number, kind in enumerate(self.kind_of):
             self._of_kind[kind].append(number)

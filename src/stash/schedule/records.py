@@ -17,6 +17,7 @@ Floats = NDArray[np.float64]
 WholeNumbers = NDArray[np.int64]
 HOUR = 3600.0
 YEAR_HOURS = 8760.0
+DESCRIBED = "docs/how-to/schedule.md describes such files"
 EVERYONE = "everyone"
 """Whose a job is where its queue does not say."""
 

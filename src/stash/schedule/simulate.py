@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stash.core.errors import UserError
 from stash.schedule.allocation import JobPolicy, choose_types, order_turns, priorities
-from stash.schedule.matrix import RateMatrix, RateTable
+from stash.schedule.matrix import RateMatrix, RateTable, make_demand
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import Floats, JobDemand, LabCluster, QueuedJob, WholeNumbers
 from stash.schedule.shares import isolated_rates
@@ -121,8 +121,9 @@ class ScheduleRun:
         self.lines: list[list[int]] = [[] for _ in range(types)]
         """By type the jobs that wait for its GPUs, in order; those that have got some elsewhere stay in it."""
         self.queue: list[int] = []
-        self.objective: float | None = None
-        self.unplaced = 0
+        self.objectives: list[float] = []
+        self.unplaced: list[int] = []
+        """Gangs that had their turn and found no place."""
         work = float((self.gpus * self.left / self.best).sum() / cluster.gpus)
         longest = float((self.left / self.best).max(initial=0))
         self.last = float(self.submit.max(initial=0.0)) + _LIMIT * (work + longest)
@@ -192,22 +193,11 @@ class ScheduleRun:
                 np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
             )
             self.isolated_left[jobs] = left
-        here = [self.jobs[job] for job in jobs]
-        found = JobDemand(
-            rates=self.packed[jobs],
-            gpus=self.gpus[jobs],
-            weight=np.array([job.weight for job in here]),
+        found = replace(
+            make_demand(self.jobs, self.cluster, self.table, jobs, self.now),
             left=left,
-            elapsed=self.now - self.submit[jobs],
-            counts=self.cluster.counts,
             isolated=self.isolated[jobs],
             running=self.kind[jobs],
-            deadline=np.array(
-                [np.inf if job.deadline is None else job.deadline - self.now for job in here]
-            ),
-            costs=self.cluster.cost_per_gpu(),
-            ids=jobs,
-            model=self.table.kind[jobs],
         )
         if fair:
             self.isolated_rate[jobs] = isolated_rates(found)
@@ -218,8 +208,7 @@ class ScheduleRun:
         self.received[jobs] = 0.0
         found = self.policy.allocate(self.demand(jobs), self.seed)
         self.x[jobs] = found.x
-        if self.objective is None:
-            self.objective = found.objective
+        self.objectives.append(found.objective)
         if found.order is not None:
             self.queue = jobs[found.order].tolist()
         self.allocated_at, self.changed = self.now, False
@@ -234,22 +223,21 @@ class ScheduleRun:
         if (
             self.policy.preempts or self.allocated_at < 0
         ):  # else what runs goes on, and there is nothing to decide
-            self.update_shares(jobs, self.round_seconds, self.changed or self.policy.by_work)
+            running = jobs[self.kind[jobs] >= 0]
+            self.received[running, self.kind[running]] += self.now - self.counted[running]
+            self.counted[running] = self.now
+            since = self.now - self.allocated_at
+            is_due = since >= self.round_seconds * (1 - 1e-9) or self.allocated_at <= 0
+            if is_due and (self.changed or self.policy.by_work):
+                self.allocate(jobs)
             order = self.turns(jobs)
-            self.change_jobs(jobs, self.choice(jobs, order))
+            found = choose_types(order, self.gpus[jobs], self.cluster.counts.tolist())
+            self.change_jobs(jobs, {int(jobs[at]): kind for at, kind in found.items()})
             if self.policy.preempts:
                 self.consolidate(jobs)
             if self.policy.fills:
                 self.line_up(jobs, order)
         self.fill()
-
-    def update_shares(self, jobs: WholeNumbers, settle: float, due: bool) -> None:
-        """Bring the received time of running jobs up to now, and shares ``settle`` seconds after the last ones."""
-        running = jobs[self.kind[jobs] >= 0]
-        self.received[running, self.kind[running]] += self.now - self.counted[running]
-        self.counted[running] = self.now
-        if due and (self.now - self.allocated_at >= settle * (1 - 1e-9) or self.allocated_at <= 0):
-            self.allocate(jobs)
 
     def turns(self, jobs: WholeNumbers) -> WholeNumbers:
         """Jobs on types, as entries j·T + t, in the order in which they are to run."""
@@ -259,11 +247,6 @@ class ScheduleRun:
         )
         allowed = runs if self.policy.fills else runs & (self.x[jobs] > 0)
         return order_turns(priority, allowed, self.packed[jobs] / self.best[jobs, None])
-
-    def choice(self, jobs: WholeNumbers, order: WholeNumbers) -> dict[int, int]:
-        """The type of each job that runs in this round."""
-        found = choose_types(order, self.gpus[jobs], self.cluster.counts.tolist())
-        return {int(jobs[at]): kind for at, kind in found.items()}
 
     def change_jobs(self, jobs: WholeNumbers, types: dict[int, int]) -> None:
         """Stop who runs elsewhere, and start the others, the largest first."""
@@ -280,7 +263,7 @@ class ScheduleRun:
         place = self.free.find(kind, int(self.gpus[job]))
         rate = None if place is None else self.table.spread(job, kind, len(place))
         if place is None or not rate:
-            self.unplaced += 1
+            self.unplaced.append(job)
         else:
             self.start(job, kind, place, rate)
 
@@ -357,7 +340,27 @@ class ScheduleRun:
 
     def course(self) -> ScheduleCourse:
         """From event to event: arrivals, finishes, rounds."""
-        self.play()
+        next_round = 0.0
+        while self.active or self.arrivals:
+            if not self.active:  # an empty cluster decides as soon as a job comes
+                next_round = self.arrival_time()
+            self.advance(
+                max(min(float(self.ends.min()), self.arrival_time(), next_round), self.now)
+            )
+            while self.ends.min() <= self.now:
+                job = int(self.ends.argmin())
+                self.end(job)
+                self.finish[job], self.left[job] = self.now, 0.0
+                del self.active[job]
+                self.changed = True
+            self.arrive()
+            if self.now >= next_round:
+                self.decide()
+                next_round = (
+                    math.floor(self.now / self.round_seconds + 1e-9) + 1
+                ) * self.round_seconds
+            else:
+                self.fill()
         return ScheduleCourse(
             policy=self.policy.name,
             jobs=self.jobs,
@@ -369,28 +372,9 @@ class ScheduleRun:
             productive=self.productive,
             lost=self.lost,
             end=self.now,
-            objective=math.nan if self.objective is None else self.objective,
-            unplaced=self.unplaced,
+            objective=self.objectives[0] if self.objectives else math.nan,
+            unplaced=len(self.unplaced),
         )
-
-    def play(self) -> None:
-        next_round = 0.0
-        while self.active or self.arrivals:
-            if not self.active:  # an empty cluster decides as soon as a job comes
-                next_round = self.arrival_time()
-            self.advance(
-                max(min(float(self.ends.min()), self.arrival_time(), next_round), self.now)
-            )
-            while self.ends.min() <= self.now:
-                self.leave(int(self.ends.argmin()))
-            self.arrive()
-            if self.now >= next_round:
-                self.decide()
-                next_round = (
-                    math.floor(self.now / self.round_seconds + 1e-9) + 1
-                ) * self.round_seconds
-            else:
-                self.fill()
 
     def arrival_time(self) -> float:
         return float(self.submit[self.arrivals[0]]) if self.arrivals else math.inf
@@ -403,10 +387,3 @@ class ScheduleRun:
             self.queue.append(job)
             for kind in np.flatnonzero(self.packed[job] > 0):
                 self.lines[kind].append(job)
-
-    def leave(self, job: int) -> None:
-        """Of a job that has ended."""
-        self.end(job)
-        self.finish[job], self.left[job] = self.now, 0.0
-        del self.active[job]
-        self.changed = True

@@ -81,22 +81,23 @@ def parse_queue(text: str) -> tuple[SlurmJob, ...]:
             # a job's own words, as its comment, come later and may look like fields
             fields.setdefault(name, value)
         if "JobId" in fields:
+            tres = fields.get("AllocTRES") or fields.get("TRES") or ""
+            whole = re.search(r"gres/gpu=(\d+)", tres)
             found.append(
                 SlurmJob(
                     fields["JobId"],
                     fields.get("JobState", ""),
                     _known_word(fields.get("Features")),
                     _known_word(fields.get("NodeList")),
-                    _gpus(fields.get("AllocTRES") or fields.get("TRES") or ""),
+                    (
+                        int(whole[1])
+                        if whole
+                        else sum(map(int, re.findall(r"gres/gpu:[^=,]+=(\d+)", tres)))
+                    ),
                     fields.get("Requeue") == "1",
                 )
             )
     return tuple(found)
-
-
-def _gpus(tres: str) -> int:
-    whole = re.search(r"gres/gpu=(\d+)", tres)
-    return int(whole[1]) if whole else sum(map(int, re.findall(r"gres/gpu:[^=,]+=(\d+)", tres)))
 
 
 def _known_word(text: str | None) -> str:
@@ -133,16 +134,9 @@ def match_queue(
             "--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers"
         )
     others = [each for each in there if each.state != "PENDING" and each not in of_name.values()]
-    return SlurmQueue(
-        tuple(found),
-        of_name,
-        _free_cluster(cluster, others, any(each.gpus for each in there)),
-        cluster.types,
-    )
-
-
-def _free_cluster(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool) -> LabCluster:
-    """What others do not hold, whole nodes where Slurm counts no GPUs; raises UserError where that is nothing."""
+    # What others do not hold, whole nodes where Slurm counts no GPUs; raises UserError where that
+    # is nothing.
+    counted = any(each.gpus for each in there)
     taken = Counter[str]()
     for each in others:
         names = list(node_names(each.nodes))
@@ -154,7 +148,12 @@ def _free_cluster(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool
         raise UserError(
             f"--engine slurm: jobs that are not in the file hold all GPUs of {cluster.name}"
         )
-    return replace(cluster, nodes=left)
+    return SlurmQueue(
+        tuple(found),
+        of_name,
+        replace(cluster, nodes=left),
+        cluster.types,
+    )
 
 
 def make_requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, ...]:

@@ -82,7 +82,14 @@ def _job(
     tres = _TRES.findall(row["AllocTRES"])
     typed = [(kind, int(count)) for kind, count in tres if kind]
     gpus = sum(count for _, count in typed) or sum(int(count) for _, count in tres)
-    submit, seconds = read_moment(row["Submit"], where), _parse_elapsed(row, where)
+    text = row["ElapsedRaw"]
+    try:
+        value = float(text or "0")
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        raise UserError(f"{where}: {text[:40]!r} is no number of 0 or more; {_SEE}")
+    submit, seconds = read_moment(row["Submit"], where), value
     if not gpus:
         raise _Skipped("no GPUs")
     if submit is None or not seconds:
@@ -106,17 +113,6 @@ def _job(
     return QueuedJob(
         row["JobID"], model, gpus, seconds * rates[model], submit, row["User"] or EVERYONE
     )
-
-
-def _parse_elapsed(row: Mapping[str, str], where: str) -> float:
-    text = row["ElapsedRaw"]
-    try:
-        value = float(text or "0")
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value < 0:
-        raise UserError(f"{where}: {text[:40]!r} is no number of 0 or more; {_SEE}")
-    return value
 
 
 def read_moment(text: str, where: str) -> float | None:

@@ -126,7 +126,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     if seconds is None:
         seconds = seconds_of(pool, counts)
     progress = asynchronous(counts, seconds, wish.samples)
-    updates = updates_to(pool.loss, wish.loss, progress.mean_batch, progress.imbalance, size)
+    updates = updates_to(pool.loss, wish.loss, progress.mean_batch, size)
     training = updates / progress.updates_per_second
     training = np.where(training < LONGEST, training, np.inf)
     whole = training + pool.start_seconds

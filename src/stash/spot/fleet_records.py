@@ -20,6 +20,10 @@ FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
 RentalMarket = Literal["spot", "on-demand"]
 MAX_WORKERS = 100_000
+NonNegative = Annotated[Number, Field(ge=0)]
+Positive = Annotated[Number, Field(gt=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+_Dollars = Annotated[Number, Field(ge=0, le=1e6)]
 
 
 class InterruptionBand(Record):
@@ -70,13 +74,13 @@ class WorkerType(Record):
     name: str = Field(min_length=1, max_length=100)
     gpus: int = Field(1, ge=1, le=1024)
     """g. Each keeps a copy of the parameters, exchanged over PCIe."""
-    batch: Number = Field(gt=0)
+    batch: Positive
     """b of equation (10): samples of one GPU in an iteration."""
-    samples_per_second: Number = Field(gt=0)
+    samples_per_second: Positive
     """Of the machine, alone with the server."""
     quota: int = Field(ge=0, le=MAX_WORKERS)
     """Lim of constraint (14)."""
-    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)]
+    dollars_per_hour: _Dollars
     """p, as it would be rented."""
     on_demand_dollars_per_hour: Number | None = Field(None, ge=0, le=1e6)
     interruptions: InterruptionBand | None = None
@@ -109,18 +113,18 @@ class ParameterServers(Record):
     """What keeps the parameters; never spot."""
 
     count: int = Field(1, ge=1, le=1000)
-    bytes_per_second: Number = Field(gt=0)
+    bytes_per_second: Positive
     """Bps, of one server, each way."""
-    dollars_per_hour: Annotated[Number, Field(ge=0, le=1e6)] = 0.0
+    dollars_per_hour: _Dollars = 0.0
     """Of one."""
-    apply_seconds: Annotated[Number, Field(ge=0)] = 0.0
+    apply_seconds: NonNegative = 0.0
     """To apply one update to all parameters, on one core of one server."""
     cores: int = Field(1, ge=1, le=1024)
     instance: str | None = Field(None, max_length=100)
     """Its type, where a plan is to rent it."""
-    memory_bytes: Annotated[Number, Field(gt=0)] | None = None
+    memory_bytes: Positive | None = None
     """Of one machine."""
-    needs_bytes: Annotated[Number, Field(gt=0)] | None = None
+    needs_bytes: Positive | None = None
     """That training takes of the one that needs most, as predicted."""
 
     @property
@@ -133,36 +137,18 @@ class ParameterServers(Record):
         )
 
 
-class SizeFactor(Record):
-    """How many times the updates of a power law fleets of so many workers take."""
-
-    workers: int = Field(ge=1, le=MAX_WORKERS)
-    factor: Number = Field(gt=0)
-
-
 class LossLevel(Record):
-    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent`` · its factor."""
+    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent``."""
 
     loss: Number
-    updates: Number = Field(gt=0)
+    updates: Positive
     """Of one worker with one sample."""
     workers_exponent: Annotated[Number, Field(ge=-20, le=20)]
     batch_exponent: Annotated[Number, Field(ge=-20, le=20)]
-    sizes: tuple[SizeFactor, ...] = Field((), max_length=1000)
-    """The smallest first: the factor's logarithm is a straight line in N between two, and stays beyond; none: 1."""
-
-    @model_validator(mode="after")
-    def _sizes_grow(self) -> LossLevel:
-        if any(later.workers <= earlier.workers for earlier, later in pairwise(self.sizes)):
-            raise ValueError("sizes: their workers do not grow")
-        return self
 
 
 class LossCurve(Record):
-    """γ₁ … γ₅ of equation (3). Without ``gamma4`` it is the form that was shipped, in √N and without R.
-
-    Exponents of their own make it (γ₂ · bw + γ₃) · ((R + γ₄) · N)^q / (j + γ₁)^p + γ₅; (3) has p = 1 and q = ½.
-    """
+    """γ₁ … γ₅ of equation (3): (γ₂ · bw + γ₃) · N^q / (j + γ₁)^p + γ₅; (3) has p = 1 and q = ½."""
 
     gamma1: Number
     """Updates."""
@@ -170,7 +156,6 @@ class LossCurve(Record):
     """Loss · updates / sample."""
     gamma3: Number
     """Loss · updates."""
-    gamma4: Number | None = Field(None, ge=0)
     gamma5: Number
     """The loss that is left after any number of updates."""
     exponent: Annotated[Number, Field(gt=0, le=10)] = 1.0
@@ -214,14 +199,14 @@ class FleetPool(Record):
 
     as_of: PlainName
     source: Sentence
-    exchange_bytes: Number = Field(gt=0)
+    exchange_bytes: Positive
     """S, one way."""
-    worker_bytes_per_second: Number = Field(gt=0)
+    worker_bytes_per_second: Positive
     """Breq: what a single worker uses while it communicates."""
-    pcie_bytes_per_second: Number = Field(gt=0)
+    pcie_bytes_per_second: Positive
     server: ParameterServers
     loss: LossCurve
-    start_seconds: Annotated[Number, Field(ge=0)] = 0.0
+    start_seconds: NonNegative = 0.0
     """From the request to the first update; paid."""
     uncertainty: Uncertainty | None = None
     types: tuple[WorkerType, ...] = Field(min_length=1, max_length=2000)
@@ -254,7 +239,7 @@ class FleetRun(Record):
 
     servers: int = Field(ge=1, le=1000)
     workers: dict[PlainName, int]
-    updates_per_second: Number = Field(gt=0)
+    updates_per_second: Positive
 
     @property
     def size(self) -> int:
@@ -265,7 +250,7 @@ class SingleWorker(Record):
     """An iteration of one worker alone with its servers."""
 
     type: PlainName
-    servers: int = Field(ge=1)
+    servers: AtLeastOne
     seconds: Interval
 
     @model_validator(mode="after")
@@ -280,7 +265,7 @@ class SingleWorker(Record):
 class FittedQueue(Record):
     """The servers as a queue: what one update keeps one server busy."""
 
-    server_seconds: Number = Field(gt=0)
+    server_seconds: Positive
     randomness: Annotated[Number, Field(ge=0, le=1)]
     """1: workers arrive at random, as product-form networks have it; 0: they take turns."""
     unsplit: Annotated[Number, Field(ge=0, le=1)]

@@ -31,7 +31,7 @@ Ended = Literal["done", "budget", "interrupted"]
 MIN_UPDATES = 4 * LOSS_WINDOW
 """Of a replay: a course over less says nothing but its first window."""
 MAX_UPDATES = 10_000
-"""Of a replay, where it is unstated how many."""
+"""Of a replay."""
 _TIMED = 3
 """Updates that the pace of a batch is taken from, after one that is not timed."""
 _OF_BUDGET = 0.9
@@ -47,8 +47,7 @@ class LearnWish:
     workers: tuple[int, ...]
     batches: tuple[int, ...]
     budget_seconds: float
-    updates: int | None = None
-    """Of each replay; ``None``: as many as the budget allows, ``MAX_UPDATES`` at most."""
+    """Each replay has as many updates as it allows, ``MAX_UPDATES`` at most."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def learn(
         batch: _try_update(bench, batch, partial(_update_seconds, bench, batch))
         for batch in wish.batches
     }
-    updates = wish.updates or _affordable(costs, fleets, until - clock())
+    updates = _affordable(costs, fleets, until - clock())
     found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
     threads = f"CPU, {format_count(torch.get_num_threads(), 'thread')}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, timezone
 from itertools import combinations
 
@@ -79,7 +79,18 @@ def plan(
     wishes = [
         FleetWish(apply_timed_model(pool, fleet), loss, deadline, confidence) for pool in pools
     ]
-    return provision(_choose_server(wishes))
+    # With the server that makes the cheapest fleet in time; with the fastest one if no fleet is.
+    # Where weighing every fleet with every server would take long, only the fastest is looked at.
+    fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
+    if len(wishes) * fastest.fleet_count > _MAX_WEIGHED:
+        best = fastest
+    else:
+        weighed = [all_fleets(check_wish(each)) for each in wishes]
+        costs = [
+            float(np.min(each.dollars, where=each.feasible, initial=np.inf)) for each in weighed
+        ]
+        best = wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
+    return provision(best)
 
 
 def apply_timed_model(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
@@ -99,19 +110,6 @@ def apply_timed_model(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
     if sure is not None and spread is not None:
         sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MAX_SPREAD))})
     return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
-
-
-def _choose_server(wishes: Sequence[FleetWish]) -> FleetWish:
-    """With the server that makes the cheapest fleet in time; with the fastest one if no fleet is.
-
-    Where weighing every fleet with every server would take long, only the fastest is looked at.
-    """
-    fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
-    if len(wishes) * fastest.fleet_count > _MAX_WEIGHED:
-        return fastest
-    weighed = [all_fleets(check_wish(each)) for each in wishes]
-    costs = [float(np.min(each.dollars, where=each.feasible, initial=np.inf)) for each in weighed]
-    return wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
 
 
 # Plans with revocations

@@ -159,13 +159,11 @@ def can_keep_wish(plan: FleetPlan) -> bool:
 
 
 def _least_chance(plan: FleetPlan) -> float:
-    return CONFIDENCE * _undisturbed_chance(plan) if plan.confidence is None else plan.confidence
-
-
-def _undisturbed_chance(plan: FleetPlan) -> float:
-    """P(deadline) without revocations; 1 where the error of the plan is unstated."""
+    """Of being in time; where none is asked for a share of that without revocations, 1 if its error is unstated."""
+    if plan.confidence is not None:
+        return plan.confidence
     assert plan.chosen is not None
-    return 1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline
+    return CONFIDENCE * (1.0 if plan.chosen.p_deadline is None else plan.chosen.p_deadline)
 
 
 UNKNOWN_ERROR = "the pool does not say how wrong its numbers are"
@@ -195,7 +193,7 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
             late = f"revocations alone make {1 - p_deadline:.0%} of runs late"
             return f"refuse spot: {late}, and how wrong the plan is besides is unknown; {rest}"
         asked = (
-            f"without revocations it would be with {_undisturbed_chance(plan):.2f}"
+            f"without revocations it would be with {plan.chosen.p_deadline:.2f}"
             if plan.confidence is None
             else f"--confidence asks for {plan.confidence:g}"
         )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
-from stash.spot.fleet_records import LearnedRange, LossCurve
+from stash.spot.fleet_records import AtLeastOne, LearnedRange, LossCurve, NonNegative, Positive
 
 SPOT_LOG_SCHEMA = 1
 SPOT_LOG_SUFFIX = ".spotlog.json"
@@ -35,7 +35,7 @@ RunLoss = Annotated[Number | None, BeforeValidator(_finite)]
 class SpotEvent(Record):
     """One thing that happened."""
 
-    at: Annotated[Number, Field(ge=0)] | None
+    at: NonNegative | None
     what: PlainName
     """``joined``, ``notice``, ``wanted``, ``left``, ``lost``, ``server lost``, ``checkpoint`` …"""
     who: PlainName = ""
@@ -53,7 +53,7 @@ class SpotEvent(Record):
 class SpotUpdates(Record):
     """All updates, one entry each in every column."""
 
-    seconds: tuple[Annotated[Number, Field(ge=0)], ...] = ()
+    seconds: tuple[NonNegative, ...] = ()
     worker: tuple[PlainName, ...] = ()
     samples: tuple[Count, ...] = ()
     staleness: tuple[Count, ...] = ()
@@ -72,7 +72,7 @@ class SpotUpdates(Record):
 class SpotStretch(Record):
     """A time in which no worker came or went."""
 
-    start: Annotated[Number, Field(ge=0)]
+    start: NonNegative
     stop: Number
     workers: dict[PlainName, Count]
     """By type."""
@@ -131,7 +131,7 @@ class SpotLog(Record):
     plan: str
     job: str
     on: SpotGround
-    slower: Number = Field(gt=0)
+    slower: Positive
     """How many times slower than planned everything was emulated; 1 on real machines."""
     servers: Count
     reason: Sentence
@@ -164,9 +164,9 @@ MAX_REPLAYED = 256
 class VirtualWorker(Record):
     """A worker of a replay."""
 
-    samples: int = Field(ge=1)
+    samples: AtLeastOne
     """bᵢ: of an iteration."""
-    seconds: Number = Field(gt=0)
+    seconds: Positive
     """Tᵢ, in virtual time: what counts is how many times another worker's it is."""
 
 
@@ -176,16 +176,16 @@ class LossReplay(Record):
     workers: tuple[VirtualWorker, ...] = Field(min_length=1, max_length=MAX_REPLAYED)
     seed: Count
     """Of the order of samples."""
-    mean_batch: Number = Field(gt=0)
+    mean_batch: Positive
     """bw of equation (4)."""
-    imbalance: Annotated[Number, Field(ge=0)]
+    imbalance: NonNegative
     """R of equation (5)."""
-    staleness: Annotated[Number, Field(ge=0)]
+    staleness: NonNegative
     """Updates that others made while a gradient was computed: the mean."""
     updates: tuple[Count, ...] = Field(min_length=2, max_length=100_000)
     losses: tuple[Number, ...]
     """After so many updates."""
-    seconds: Annotated[Number, Field(ge=0)]
+    seconds: NonNegative
     """That the replay took on its machine."""
 
     @model_validator(mode="after")
@@ -223,17 +223,17 @@ class LearnedCurve(Record):
     """File and name."""
     device: PlainName
     """That the replays ran on."""
-    batch: int = Field(ge=1)
+    batch: AtLeastOne
     """Samples of one GPU in an iteration, as the job has it."""
-    samples: int = Field(ge=1)
+    samples: AtLeastOne
     """Of the data set."""
-    parameters: int = Field(ge=1)
+    parameters: AtLeastOne
     """Trained ones."""
-    parameter_bytes: int = Field(ge=1)
+    parameter_bytes: AtLeastOne
     """S: one way."""
-    apply_seconds: Annotated[Number, Field(ge=0)]
+    apply_seconds: NonNegative
     """That the optimizer takes to apply one update to all parameters, on one core of this machine."""
-    window: int = Field(ge=1)
+    window: AtLeastOne
     """Updates that a loss is the mean of."""
     seed: Count
     """Of the first parameters, the same in all replays."""

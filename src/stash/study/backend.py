@@ -85,7 +85,6 @@ class OpenLease:
     cell: str = ""
     """The cell that was last started there, and did not end."""
     began: float = 0.0
-    """When that was."""
 
     def seconds(self, now: float) -> float:
         """Since it was opened; none if the clock was set back between two runs."""
@@ -132,17 +131,16 @@ class Leases:
 
     def open_lease(self, submission: Submission, dollars_per_hour: float | None) -> None:
         """Write into the journal what is about to be rented, unless it is open already; raises OSError."""
-        now, name, renter = self.programs.now(), submission.lease, submission.rented_from
-        if name not in self.opened:
+        if submission.lease not in self.opened:
             event = StudyEvent(
-                at=now,
+                at=self.programs.now(),
                 what="opened",
-                lease=name,
+                lease=submission.lease,
                 dollars_per_hour=dollars_per_hour,
-                rented_from=renter,
+                rented_from=submission.rented_from,
             )
             append_event(self.journal, event)
-            self.opened[name] = OpenLease(name, now, dollars_per_hour, renter)
+            self.opened.update((lease.name, lease) for lease in open_leases([event]))
 
     @property
     def dollars(self) -> float:

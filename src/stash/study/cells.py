@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
 from stash.api import WORKLOADS, find_workload
 from stash.core.errors import UserError
@@ -110,23 +109,8 @@ class Cell:
 
 def make_cells(file: StudyFile, places: Sequence[StudyPlace], version: str) -> tuple[Cell, ...]:
     """Every cell once, in the file's order; raises UserError naming line and field."""
-    names = _names(file)
-    _check_selections(file, {"workload": names, "target": [place.name for place in places]})
-    made: dict[str, Cell] = {}
-    for combination in _combinations(file, names, places):
-        cell = _cell(file, names, version, *combination)
-        made.setdefault(cell.id, cell)
-        if len(made) > MAX_CELLS:
-            raise UserError(
-                f"{file.path}: it has more than {MAX_CELLS:,} cells; leave some out with `exclude:`"
-            )
-    if not made:
-        raise UserError(f"{file.path}: `exclude:` leaves no cell to measure")
-    return tuple(made.values())
-
-
-def _names(file: StudyFile) -> list[str]:
-    """What workloads are called in tables; raises UserError for one that the zoo does not have, and for namesakes."""
+    # What workloads are called in tables; raises UserError for one that the zoo does not have,
+    # and for namesakes.
     names: list[str] = []
     for number, given in enumerate(file.study.workloads):
         words = [word for word in given.command if not word.startswith("-")]
@@ -141,7 +125,18 @@ def _names(file: StudyFile) -> list[str]:
                 find_workload(given.zoo)
         except UserError as error:
             raise file.mistake(("workloads", number, "zoo"), str(error)) from None
-    return names
+    _check_selections(file, {"workload": names, "target": [place.name for place in places]})
+    made: dict[str, Cell] = {}
+    for combination in _combinations(file, names, places):
+        cell = _cell(file, names, version, *combination)
+        made.setdefault(cell.id, cell)
+        if len(made) > MAX_CELLS:
+            raise UserError(
+                f"{file.path}: it has more than {MAX_CELLS:,} cells; leave some out with `exclude:`"
+            )
+    if not made:
+        raise UserError(f"{file.path}: `exclude:` leaves no cell to measure")
+    return tuple(made.values())
 
 
 Combination = tuple[int, int | None, StudyPlace, int, int]
@@ -198,7 +193,19 @@ def _cell(
     given, target, settings = file.study.workloads[number], place.target, file.study.settings
     data = target.data.get(names[number]) if isinstance(target.data, Mapping) else target.data
     bed = _make_emulated(file, given.zoo, names[number], batch, place, nodes)
-    words = _fill_command(file, number, {"{batch}": batch, "{nodes}": nodes, "{data}": data})
+    # The words of the user's own job; raises UserError where one stands for nothing, or names no
+    # script.
+    values = {"{batch}": batch, "{nodes}": nodes, "{data}": data}
+    words, where = file.study.workloads[number].command, ("workloads", number, "command")
+    for mark, value in values.items():
+        if value is None and any(mark in word for word in words):
+            why = f"{mark} stands for nothing there; give `{mark.strip('{}')}:` or `batches:`"
+            raise file.mistake(where, why)
+        words = tuple(word.replace(mark, str(value)) for word in words)
+    missing = file.missing_script(words)
+    if missing is not None:
+        why = f"there is no script {missing} in {file.folder}; paths begin at the study's folder"
+        raise file.mistake(where, why)
     content = {
         "stash": version,
         "workload": [given.zoo, words, file.script(words)],
@@ -211,34 +218,8 @@ def _cell(
         else dataclasses.astuple(dataclasses.replace(bed, facts=())),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return Cell(
-        digest[:_ID],
-        names[number],
-        given.zoo,
-        words,
-        batch,
-        place,
-        nodes,
-        repeat,
-        data,
-        settings,
-        bed,
-    )
-
-
-def _fill_command(file: StudyFile, number: int, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """The words of the user's own job; raises UserError where one stands for nothing, or names no script."""
-    filled, where = file.study.workloads[number].command, ("workloads", number, "command")
-    for mark, value in values.items():
-        if value is None and any(mark in word for word in filled):
-            why = f"{mark} stands for nothing there; give `{mark.strip('{}')}:` or `batches:`"
-            raise file.mistake(where, why)
-        filled = tuple(word.replace(mark, str(value)) for word in filled)
-    missing = file.missing_script(filled)
-    if missing is not None:
-        why = f"there is no script {missing} in {file.folder}; paths begin at the study's folder"
-        raise file.mistake(where, why)
-    return filled
+    id, name = digest[:_ID], names[number]
+    return Cell(id, name, given.zoo, words, batch, place, nodes, repeat, data, settings, bed)
 
 
 def _make_emulated(

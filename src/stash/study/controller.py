@@ -37,7 +37,6 @@ class RunOutcome(NamedTuple):
     left: tuple[str, ...]
     """What may still be running, a sentence each."""
     dollars: float
-    """Of the whole study."""
 
 
 class _Running(NamedTuple):
@@ -169,15 +168,6 @@ class StudyController:
                 artefact=artefact,
             )
         )
-        self._draw_consequences(cell, found)
-        cost = "" if dollars is None else f", ${dollars:.2f}"
-        why = f": {found.why}" if found.why else ""
-        left = len(self._running) + len(self._pending)
-        self.say(
-            f"{cell.title}: {found.ending} after {seconds:.0f} s{cost}{why}{note} ({left} left)"
-        )
-
-    def _draw_consequences(self, cell: Cell, found: CellJudgement) -> None:
         if found.ending == "done":
             self._places[cell.place.name] = True
         elif found.ending == "out of memory":
@@ -192,6 +182,12 @@ class StudyController:
                 self._refused[f"{cell.title}: {found.why}; the same command runs it again"] = None
         else:
             self._places.setdefault(cell.place.name, False)
+        cost = "" if dollars is None else f", ${dollars:.2f}"
+        why = f": {found.why}" if found.why else ""
+        left = len(self._running) + len(self._pending)
+        self.say(
+            f"{cell.title}: {found.ending} after {seconds:.0f} s{cost}{why}{note} ({left} left)"
+        )
 
     def _is_next(self, lane: str, lease: str) -> bool:
         """Whether what is to be started next in this lane takes what was rented."""

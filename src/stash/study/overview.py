@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stash.core.formatting import format_span
 from stash.core.units import format_count
@@ -36,9 +36,19 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
         if reading.standings[cell.id].state in ("failed", "out of memory")
     )
     lists = (("failed", "What failed", failures), ("assumed", "Assumed", _assumptions(reading)))
+    takes, already = reading.remaining_estimate, f"; ${spent:,.2f} spent until now" if spent else ""
+    if not takes.cells:
+        summary = f"{states_text(reading)}{already}."
+    else:
+        money = (
+            "costs nothing by time"
+            if takes.dollars is None
+            else f"costs about ${takes.dollars:,.2f}"
+        )
+        summary = f"{states_text(reading)}; what is left takes about {format_span(takes.seconds)} and {money}{already}."
     return Page(
         title=f"{reading.name}: {format_count(len(reading.cells), 'cell')}",
-        verdict=(_summary(reading, spent),),
+        verdict=(summary,),
         grids=(Grid("", columns, body, frozenset(range(len(columns) + 1))),),
         chapters=tuple(
             Chapter(name, title, points=points, brief=True)
@@ -49,22 +59,13 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
     )
 
 
-def _summary(reading: StudyReading, spent: float) -> str:
-    takes, already = reading.remaining_estimate, f"; ${spent:,.2f} spent until now" if spent else ""
-    if not takes.cells:
-        return f"{states_text(reading)}{already}."
-    money = (
-        "costs nothing by time" if takes.dollars is None else f"costs about ${takes.dollars:,.2f}"
-    )
-    return f"{states_text(reading)}; what is left takes about {format_span(takes.seconds)} and {money}{already}."
-
-
 def states_text(reading: StudyReading) -> str:
     """``"20 to run, 3 done, 1 failed"``."""
-    return _counts(reading.counts(reading.cells))
+    return _count_states(reading, reading.cells)
 
 
-def _counts(counts: Mapping[CellState, int]) -> str:
+def _count_states(reading: StudyReading, cells: Sequence[Cell]) -> str:
+    counts = reading.counts(cells)
     return ", ".join(f"{counts[state]} {word}" for state, word in _WORDS.items() if state in counts)
 
 
@@ -75,8 +76,8 @@ def missing_word(state: CellState) -> str:
 
 def _state(reading: StudyReading, repeats: list[Cell]) -> str:
     """Of all repeats: one word if they agree, else how many stand how."""
-    counts = reading.counts(repeats)
-    return _counts(counts) if len(counts) > 1 else "".join(_WORDS[state] for state in counts) or "."
+    states = [*reading.counts(repeats)]
+    return _WORDS[states[0]] if len(states) == 1 else _count_states(reading, repeats) or "."
 
 
 def _assumptions(reading: StudyReading) -> tuple[str, ...]:

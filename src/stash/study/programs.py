@@ -33,7 +33,6 @@ class CommandOutcome(NamedTuple):
 
     code: int
     output: str
-    """Both streams."""
 
 
 class SystemPrograms:

@@ -51,7 +51,6 @@ class StudyResult:
     step: Interval
     """Seconds; the mean of the repeats' values and of their ends, unknown ends if one is."""
     samples_per_second: float | None
-    """Of the whole job."""
     seconds: Mapping[str, float]
     """Of the step, by stall, in ladder order; unknown ones are left out."""
     why_unknown: Mapping[str, str]
@@ -134,9 +133,12 @@ def _result(
     paper = {
         name: _known_mean(getattr(each.paper, f"{name}_pct") for each in found) for name in PAPER
     }
+    steps = [each.step for each in found]
+    low, high = _known_mean(each.low for each in steps), _known_mean(each.high for each in steps)
+    ends = {} if low is None or high is None else {"low": low, "high": high}
     return StudyResult(
         cells=tuple(cells),
-        step=_mean([each.step for each in found]).scale(1 / time),
+        step=Interval(value=fmean(each.value for each in steps), **ends).scale(1 / time),
         samples_per_second=None if speed is None else speed * time * devices,
         seconds={name: fmean(stall.seconds for stall in of) / time for name, of in known.items()},
         why_unknown={missing.name: missing.why for each in found for missing in each.skipped},
@@ -154,12 +156,6 @@ def _known_mean(values: Iterable[float | None]) -> float | None:
     every = list(values)
     known = [value for value in every if value is not None]
     return fmean(known) if len(known) == len(every) else None
-
-
-def _mean(steps: Sequence[Interval]) -> Interval:
-    low, high = _known_mean(each.low for each in steps), _known_mean(each.high for each in steps)
-    ends = {} if low is None or high is None else {"low": low, "high": high}
-    return Interval(value=fmean(each.value for each in steps), **ends)
 
 
 class NetworkTwin(NamedTuple):

@@ -63,23 +63,6 @@ def standings(
     return found
 
 
-def estimate_cells(
-    cells: Sequence[Cell], standings: Mapping[str, CellStanding]
-) -> dict[str, float]:
-    """Estimate how long each cell takes, by its id."""
-    known: dict[str, list[float]] = {}
-    for cell in cells:
-        last = standings[cell.id].last
-        if last is not None and last.ending == "done" and last.seconds is not None:
-            known.setdefault(cell.column_name, []).append(last.seconds)
-    return {
-        cell.id: median(known[cell.column_name])
-        if cell.column_name in known
-        else CELL_START + cell.settings.budget
-        for cell in cells
-    }
-
-
 class StudyEstimate(NamedTuple):
     """The estimate of all cells that are still to run, one after the other in each lane."""
 
@@ -161,4 +144,15 @@ def read_standings(
     """``retry``: what failed is to run once more."""
     order = order_cells(cells)
     found = standings(order, events, retry)
-    return StudyReading(name, order, found, estimate_cells(order, found))
+    known: dict[str, list[float]] = {}
+    for cell in order:
+        last = found[cell.id].last
+        if last is not None and last.ending == "done" and last.seconds is not None:
+            known.setdefault(cell.column_name, []).append(last.seconds)
+    seconds = {
+        cell.id: median(known[cell.column_name])
+        if cell.column_name in known
+        else CELL_START + cell.settings.budget
+        for cell in order
+    }
+    return StudyReading(name, order, found, seconds)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from stash.api import Store, attribute, load_catalog, open_store, print_answer
+from stash.api import attribute, load_catalog, open_store, print_answer
 from stash.core.artefact import load
 from stash.core.documents import MAX_BYTES
 from stash.core.errors import StashError, StoreError, UserError
@@ -62,7 +62,28 @@ def run_study(options: CharacterizeOptions) -> None:
         return
     with folder.lock(), interrupted_by(*REQUESTS):
         outcome, reading = _run_cells(file, folder, every, options)
-    _finish(outcome, reading)
+    # Say how the study stands; raises StashError where something may still run, or nothing was
+    # measured.
+    counts = {str(state): number for state, number in reading.counts(reading.cells).items()}
+    print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
+    print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
+    for sentence in outcome.not_started:
+        _print_status(f"note: {sentence}")
+    if outcome.left:
+        raise StashError("\n".join(outcome.left))
+    if not counts.get("done"):
+        raise StashError(
+            "no cell was measured; the sentences above say why, and --retry tries failed ones again"
+        )
+    notes = {
+        "failed": "failed; --retry runs them again",
+        "to run": "are left; the same command goes on",
+    }
+    for state, note in notes.items():
+        if state in counts:
+            print(f"{counts[state]} {note}.", file=sys.stderr)
+    if "failed" in counts or "to run" in counts:
+        raise typer.Exit(1)
 
 
 def cells_of(file: StudyFile) -> tuple[Cell, ...]:
@@ -74,7 +95,9 @@ def _run_cells(
     file: StudyFile, folder: StudyFolder, every: tuple[Cell, ...], options: CharacterizeOptions
 ) -> tuple[RunOutcome, StudyReading]:
     """Run what is left, and read again how the study stands."""
-    store = _results(file, folder)
+    wanted = file.study.results or str(folder.results)
+    remote = "://" in wanted or "::" in wanted
+    store = open_store(wanted if remote else str(folder.work / Path(wanted).expanduser()))
 
     def keep(cell: Cell) -> str:
         return store.put(read_up_to(folder.cell(cell.id).profile, MAX_BYTES), cell.title)
@@ -130,36 +153,5 @@ def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell
                 yield cell, load(folder.cell(cell.id).profile)
 
 
-def _results(file: StudyFile, folder: StudyFolder) -> Store:
-    """The store that profiles go to; a folder is taken from where the study file lies."""
-    wanted = file.study.results or str(folder.results)
-    remote = "://" in wanted or "::" in wanted
-    return open_store(wanted if remote else str(folder.work / Path(wanted).expanduser()))
-
-
 def _print_status(text: str) -> None:
     print(printable_line(mask_text(text), 600), flush=True)
-
-
-def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
-    """Say how the study stands; raises StashError where something may still run, or nothing was measured."""
-    counts = {str(state): number for state, number in reading.counts(reading.cells).items()}
-    print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
-    print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
-    for sentence in outcome.not_started:
-        _print_status(f"note: {sentence}")
-    if outcome.left:
-        raise StashError("\n".join(outcome.left))
-    if not counts.get("done"):
-        raise StashError(
-            "no cell was measured; the sentences above say why, and --retry tries failed ones again"
-        )
-    notes = {
-        "failed": "failed; --retry runs them again",
-        "to run": "are left; the same command goes on",
-    }
-    for state, note in notes.items():
-        if state in counts:
-            print(f"{counts[state]} {note}.", file=sys.stderr)
-    if "failed" in counts or "to run" in counts:
-        raise typer.Exit(1)

@@ -63,15 +63,6 @@ def test_a_fit_is_saved_and_asked(monkeypatch, capsys):
     assert "! 20 workers are more than the 6 of the largest run" in text
 
 
-def test_the_json_of_a_fit_is_what_it_saves(monkeypatch, capsys, folder):
-    document = json.loads(
-        spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.fleet.json", "--json")
-    )
-    saved = json.loads((folder / "m.fleet.json").read_text())
-    assert document == {"schema": 1, **saved}
-    assert len(saved["judged"]) == 4
-
-
 def test_a_plan_rents_on_demand_what_revocations_would_make_late(monkeypatch, capsys, folder):
     cheap = re.sub(r"dollars_per_hour: ([\d.]+)", _a_fifth_more, PUBLISHED.read_text())
     (folder / "pool.yaml").write_text(f"start_seconds: 60\n{cheap}")

@@ -89,11 +89,6 @@ def folder(tmp_path_factory):
             "--loss is of training",
         ),
         (
-            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"),
-            2,
-            "--json is of training here",
-        ),
-        (
             ("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"),
             2,
             "--seconds 0s: it must be more than 0",

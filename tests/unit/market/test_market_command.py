@@ -174,8 +174,7 @@ def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes
     ],
 )
 def test_where_the_data_lie_is_a_region_or_a_cloud(typed: Typed, place: str, is_away: bool) -> None:
-    words = (
-        "backtest a.market.csv.gz --job job.yaml --policy stay --data-size 100GB --json --data-in"
-    )
+    Path("job.yaml").write_text(f"{JOB}data: 100GB\n")
+    words = "backtest a.market.csv.gz --job job.yaml --policy stay --json --data-in"
     runs = typed(f"{words} {place}")["policies"]["stay:p3"]
     assert {each["parts"].get("egress", 0.0) > 0 for each in runs} == {is_away}

@@ -203,14 +203,6 @@ def test_advice_compares_what_is_left_to_save_with_what_moving_costs(
     assert (found.word == "stay") is says.startswith("Stay")
 
 
-def test_advice_of_a_price_a_tenth_or_ten_times_another_differs() -> None:
-    words = []
-    for price in (3.6, 360.0):
-        both = trace({A: [(0, 36.0, 1)], B: [(0, price, 1)]}, 100 * HOUR)
-        words.append(advise(small(both, job(10_000, boot=100.0)), 0, START + 500.0).word)
-    assert words == ["move", "stay"]
-
-
 def test_advice_with_a_deadline_takes_the_cheapest_that_is_in_time_else_the_soonest() -> None:
     fast = offer("fast@us-east-1a")
     market = small(

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stash.schedule.jobs_file import read_jobs
-from stash.schedule.lab_file import read_cluster
+from stash.schedule.lab_files import read_cluster, read_jobs, read_matrix
 from stash.schedule.matrix import PACKED, RateMatrix, StepRate
-from stash.schedule.matrix_file import read_matrix
 from stash.schedule.records import ClusterNode, JobDemand, LabCluster, QueuedJob
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "schedule"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import commands
 import numpy as np
@@ -16,20 +17,21 @@ from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
 from stash.schedule.advice_now import ManagerRequest, advise_now
 from stash.schedule.allocation import POLICIES
-from stash.schedule.comparing import compare_policies
 from stash.schedule.economics import CloudPrice, LeavingRules, cloud_bills, equilibrium
-from stash.schedule.jobs_file import JobsFile
+from stash.schedule.lab_files import JobsFile
+from stash.schedule.metrics import compare_policies
 from stash.schedule.page import page
 from stash.schedule.simulate import simulate
 from stash.schedule.slurm_requests import apply_requests, make_requests, match_queue
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
-LAB = ("--cluster", "cluster.yaml")
+Typed = Callable[[str], Any]
+"""What a command of ``stash schedule`` prints: in JSON the document, and the sentence where it exits with 2."""
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: Patch) -> None:
+def typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Typed:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     for path in EXAMPLES.iterdir():
@@ -37,14 +39,20 @@ def files(tmp_path: Path, monkeypatch: Patch) -> None:
     lines = (EXAMPLES / "jobs.csv").read_text().splitlines()
     Path("few.csv").write_text("\n".join(lines[:14]) + "\n")
 
+    def type_words(line: str) -> Any:
+        lab = "" if "import" in line or "--cluster" in line else " --cluster cluster.yaml"
+        exits = commands.run(monkeypatch, "schedule", *f"{line}{lab}".split())
+        printed = capsys.readouterr()
+        if exits:
+            assert (exits, len(printed.err.strip().splitlines())) == (2, 1)
+            return printed.err
+        return json.loads(printed.out) if "--json" in line else printed.out
 
-def run(monkeypatch: Patch, *words: str) -> int:
-    return commands.run(monkeypatch, "schedule", *words)
+    return type_words
 
 
-def test_policies_stand_side_by_side_on_any_screen(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "fifo,max-min,srtf") == 0
-    out = capsys.readouterr().out
+def test_policies_stand_side_by_side_on_any_screen(typed: Typed) -> None:
+    out = typed("simulate few.csv --policy fifo,max-min,srtf")
     assert max(map(len, out.splitlines())) <= 80
     assert "13 jobs on 48 GPUs" in out
     assert all(f"\n  {name} " in out for name in ("fifo", "max-min", "srtf"))
@@ -52,22 +60,19 @@ def test_policies_stand_side_by_side_on_any_screen(monkeypatch: Patch, capsys: C
     assert "?" not in out
 
 
-def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "max-min,fifo", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_document_adds_up(typed: Typed) -> None:
+    found = typed("simulate few.csv --policy max-min,fifo --json")
     one = found["policies"]["max-min"]
     assert one["productive"] + sum(one["lost"].values()) == pytest.approx(one["gpu_seconds"])
     assert one["objective"] > 0
     assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
 
 
-def test_a_type_without_a_rate_is_said_to_stand_idle(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_type_without_a_rate_is_said_to_stand_idle(typed: Typed) -> None:
     lines = Path("matrix.csv").read_text().splitlines()
     Path("matrix.csv").write_text("\n".join(line for line in lines if ",P100," not in line) + "\n")
-    assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "srtf") == 0
-    assert "16 of 48 GPUs stand idle: no job has a rate on P100" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    shown = " ".join(typed("simulate few.csv --policy srtf").split())
+    assert "16 of 48 GPUs stand idle: no job has a rate on P100" in shown
 
 
 def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ() -> None:
@@ -82,62 +87,47 @@ def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ()
     assert page(found).grids[0].rows[0][1].endswith(f" ± {found.spread['fifo'] / 3600:.2f}")
 
 
-def test_advice_shows_ten_changes_and_all_says_the_rest(
-    monkeypatch: Patch, capsys: Capture
-) -> None:
-    assert run(monkeypatch, "advise", "jobs.csv", *LAB) == 0
-    brief = capsys.readouterr().out
-    assert run(monkeypatch, "advise", "jobs.csv", *LAB, "--all") == 0
-    whole = capsys.readouterr().out
-    assert "--all" in brief
-    assert len(brief.splitlines()) < 60 < len(whole.splitlines())
-    assert " waits " in whole
+def test_advice_shows_ten_changes_and_json_all(typed: Typed) -> None:
+    brief = typed("advise jobs.csv")
+    assert "--json has all" in brief
+    assert len(brief.splitlines()) < 60
     assert " waits " not in brief
+    assert any(job["change"] == "waits" for job in typed("advise jobs.csv --json")["jobs"])
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (
-            ("advise", "few.csv", *LAB, "--policy", "fifo"),
-            "--policy fifo draws types, and one draw is no answer",
+            "advise few.csv --policy fifo",
+            "--policy fifo: it draws types, and one draw is no answer",
         ),
-        (
-            ("simulate", "few.csv", *LAB, "--policy", "lifo"),
-            "there is no policy lifo; there are max-min",
-        ),
-        (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
-        (("simulate", "few.csv", "--cluster", "few.csv"), "few.csv"),
-        (("advise", "few.csv", *LAB, "--policy", "fifo,srtf"), "--policy takes one policy here"),
-        (("advise", "few.csv", *LAB, "--apply"), "--apply is for --engine slurm"),
-        (("advise", "few.csv", *LAB, "--engine", "slurm"), "there is no scontrol here"),
-        (("economics", "few.csv", *LAB, "--cloud", "p9.huge"), "p9.huge"),
-        (
-            ("economics", "few.csv", *LAB, "--cloud", "p4d.24xlarge"),
-            "of which the throughputs say nothing",
-        ),
-        (("import", "few.csv", "--throughputs", "matrix.csv"), "has no column JobID"),
-        (("throughputs", "few.csv", *LAB), "few.csv"),
+        ("simulate few.csv --policy lifo", "there is no policy lifo; there are max-min"),
+        ("simulate none.csv", "cannot read the jobs none.csv"),
+        ("simulate few.csv --cluster few.csv", "few.csv"),
+        ("advise few.csv --policy fifo,srtf", "--policy fifo,srtf: only one can be followed here"),
+        ("advise few.csv --apply", "--apply is for --engine slurm"),
+        ("advise few.csv --engine slurm", "there is no scontrol here"),
+        ("economics few.csv --cloud p9.huge", "p9.huge"),
+        ("economics few.csv --cloud p4d.24xlarge", "of which the throughputs say nothing"),
+        ("import few.csv --throughputs matrix.csv", "has no column JobID"),
+        ("throughputs few.csv", "few.csv"),
     ],
 )
 def test_what_is_refused_in_one_sentence(
-    monkeypatch: Patch, capsys: Capture, words: Sequence[str], why: str
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, words: str, why: str
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert run(monkeypatch, *words) == 2
-    err = capsys.readouterr().err
-    assert why in err
-    assert err.startswith("error: ")
-    assert len(err.strip().splitlines()) == 1
+    error = typed(words)
+    assert why in error
+    assert error.startswith("error: ")
 
 
-def test_economics_says_who_stays(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "economics", "few.csv", *LAB, "--cloud", "p3.2xlarge", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_economics_says_who_stays(typed: Typed) -> None:
+    found = typed("economics few.csv --cloud p3.2xlarge --json")
     assert set(found["staying"]) | set(found["left"]) == {"ada", "ben", "eva", "kim"}
     assert found["break_even_utilisation"] > 0
-    assert run(monkeypatch, "economics", "few.csv", *LAB, "--cloud", "p3.2xlarge") == 0
-    assert "Is lab worth it?" in capsys.readouterr().out
+    assert "Is lab worth it?" in typed("economics few.csv --cloud p3.2xlarge")
 
 
 RATES = matrix({("m", 1, "V"): 1.0, ("m", 2, "V"): 2.0})
@@ -327,10 +317,8 @@ def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had: str, asked: str
     assert bool(request.note) is not bool(asked)
 
 
-def test_advice_names_places(monkeypatch: Patch, capsys: Capture) -> None:
-    for policy in ("fifo-aware", "srtf", "max-min"):
-        assert run(monkeypatch, "advise", "few.csv", *LAB, "--policy", policy, "--json") == 0
-        found = json.loads(capsys.readouterr().out)
-        assert len(found["jobs"]) == 13
-        assert all(bool(each["gpu"]) is bool(each["nodes"]) for each in found["jobs"])
-        assert all(each["why"] for each in found["jobs"])
+@pytest.mark.parametrize("policy", ["fifo-aware", "srtf", "max-min"])
+def test_advice_names_places(typed: Typed, policy: str) -> None:
+    jobs = typed(f"advise few.csv --policy {policy} --json")["jobs"]
+    assert len(jobs) == 13
+    assert all(bool(each["gpu"]) is bool(each["nodes"]) and each["why"] for each in jobs)

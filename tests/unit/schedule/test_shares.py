@@ -17,8 +17,8 @@ from schedules import demand
 
 from stash.core.errors import StashError
 from stash.schedule import shares
-from stash.schedule.linear import Groups, merge_jobs
 from stash.schedule.records import JobDemand, ShareAllocation
+from stash.schedule.shares import Groups, merge_jobs
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 Rule = Callable[[JobDemand], ShareAllocation]
@@ -247,7 +247,7 @@ def test_what_the_solver_prints_is_on_no_page_and_what_it_cannot_solve_is_a_sent
         os.write(1, b"WARNING: HiGHS says something\n")
         return SimpleNamespace(status=4, x=None)
 
-    monkeypatch.setattr("stash.schedule.linear.linprog", talks)
+    monkeypatch.setattr("stash.schedule.shares.linprog", talks)
     with pytest.raises(
         StashError, match=r"no shares of time could be computed: rates from 1 to 40 steps/s lie too"
     ):

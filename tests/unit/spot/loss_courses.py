@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from stash.spot.fleet_records import LossCurve
-from stash.spot.model.loss_curve import fit_curve, slope
+from stash.spot.model.loss_curve import fit_curve
 from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
 
 SHAPES = (
@@ -35,7 +35,7 @@ def course(
     """One replay whose losses ``drawn`` has, each off by a factor of about 1 ± ``noise``."""
     many = updates.astype(float)
     if isinstance(drawn, LossCurve):
-        steep = slope(drawn, np.array(batch), np.array(imbalance), np.array(float(size)))
+        steep = (drawn.gamma2 * batch + drawn.gamma3) * size**drawn.workers_exponent
         losses = steep / (many + drawn.gamma1) ** drawn.exponent + drawn.gamma5
     else:
         losses = drawn(many, batch, imbalance, float(size))

@@ -15,7 +15,12 @@ from stash.spot.learn_curve import MIN_UPDATES, LearnWish, learn
 from stash.spot.run_records import LearnedCurve
 from stash.spot.train.elastic_job import ElasticJob
 
-SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600, updates=MIN_UPDATES)
+SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stash.spot.learn_curve.MAX_UPDATES", MIN_UPDATES)
 
 
 def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> LearnedCurve:
@@ -84,7 +89,7 @@ def test_a_budget_that_shows_no_course_is_refused_with_one_that_does() -> None:
     with pytest.raises(
         UserError, match=rf"{MIN_UPDATES} are the least that show a course; allow --budget \d+min"
     ):
-        learned(regression(), replace(SMALL, updates=None, budget_seconds=1e-3))
+        learned(regression(), replace(SMALL, budget_seconds=1e-3))
 
 
 def test_a_job_that_diverges_is_told_and_what_to_change() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run
@@ -14,8 +16,8 @@ from loss_courses import learned_curve
 from stash.core.artefact import save
 from stash.spot.spot_files import load_curve, save_curve
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
+Typed = Callable[[str], Any]
+"""What a command of ``stash spot`` prints: in JSON the document, and the sentence where it exits with 2."""
 JOB = """
 import torch
 import stash.spot
@@ -38,83 +40,59 @@ def optimizer(parameters):
 job = stash.spot.Job(model, loss, optimizer, data, batch=4)
 """
 TUTORIAL = Path(__file__).parents[3] / "docs" / "how-to" / "spot.md"
-LEARN = ("learn", "job_of_this_test.py:job", "--updates", "200", "--fleet-sizes", "1,2")
-PLAN = (
-    "plan",
-    "train.stash.json",
-    "--curve",
-    "big.curve.json",
-    "--deadline",
-    "10h",
-    "--loss",
-    "0.8",
-)
-BOUGHT = (
-    "--cloud",
-    "aws",
-    "--quota",
-    "g4dn.4xlarge=3",
-    "--quota",
-    "p3.2xlarge=1",
-    "--start",
-    "2min",
-)
+LEARN = "learn job_of_this_test.py:job --fleet-sizes 1,2"
+WISH = "--deadline 10h --loss 0.8"
+PLAN = f"plan train.stash.json --curve big.curve.json {WISH}"
+BOUGHT = "--cloud aws --quota g4dn.4xlarge=3 --quota p3.2xlarge=1 --start 2min"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
+def typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Typed:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "job_of_this_test.py").write_text(JOB)
     save(gpu_job(), tmp_path / "train.stash.json")
     save_curve(learned_curve(), tmp_path / "big.curve.json")
-    return tmp_path
+    monkeypatch.setattr("stash.spot.learn_curve.MAX_UPDATES", 200)
+
+    def type_words(line: str) -> Any:
+        exits = run(monkeypatch, "spot", *line.split())
+        printed = capsys.readouterr()
+        if exits:
+            assert (exits, len(printed.err.strip().splitlines())) == (2, 1)
+            return printed.err
+        return json.loads(printed.out) if "--json" in line else printed.out
+
+    return type_words
 
 
-def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str:
-    """What was printed, or of a command that ends with ``code`` 2 its error."""
-    assert run(monkeypatch, "spot", *words) == code
-    printed = capsys.readouterr()
-    return printed.err if code else printed.out
-
-
-def test_a_job_is_learned_and_its_curve_saved(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
-    text = spot(monkeypatch, capsys, *LEARN, "-o", "job.curve.json")
+def test_a_job_is_learned_and_its_curve_saved(typed: Typed) -> None:
+    text = typed(f"{LEARN} -o job.curve.json")
     assert "Loss of job_of_this_test.py:job" in text
     assert "4 parameters, 16.0 B one way" in text
     assert "the mean over the last 50 updates" in text
     assert "Plan with it: stash spot plan PROFILE --curve job.curve.json" in text
     assert max(len(line) for line in text.splitlines() if not line.startswith("Plan")) <= 80
-    curve = load_curve(folder / "job.curve.json")
+    file = Path("job.curve.json")
+    curve = load_curve(file)
     assert len(curve.replays) == 7
     assert curve.fitted.curve.levels
-    assert stat.S_IMODE((folder / "job.curve.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_fleet_is_planned_from_a_profile_and_a_curve(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
-    words = (*PLAN, *BOUGHT, "--confidence", "0.8", "-o", "job.plan.json")
-    text = spot(monkeypatch, capsys, *words)
+def test_a_fleet_is_planned_from_a_profile_and_a_curve(typed: Typed) -> None:
+    words = f"{PLAN} {BOUGHT} --confidence 0.8 -o job.plan.json"
+    text = typed(words)
     assert "Loss 0.8 within 36,000 s (10.0 h) | from train.stash.json of 2023-01" in text
     assert "server   1 x " in text
     assert "- spot prices of" in text
     assert max(map(len, text.splitlines())) <= 80
-    found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
+    found = typed(f"{words} --json")
     assert set(found["workers"]) <= {"g4dn.4xlarge", "p3.2xlarge"}
     assert found["p_deadline_without_revocations"] >= 0.8
-    assert {
-        "seconds",
-        "dollars",
-        "optimal",
-        "gap",
-        "evaluations",
-        "search_seconds",
-        "baselines",
-    } <= set(found)
-    saved = json.loads((folder / "job.plan.json").read_text())
+    saved = json.loads(Path("job.plan.json").read_text())
     assert saved["pool"]["cloud"] == "aws"
     assert saved["pool"]["learned"]["most_workers"] == 6
 
@@ -122,61 +100,40 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("learn", "none.py:job"), "there is no file none.py"),
-        ((*LEARN, "--updates", "20"), "--updates 20: 200 are the least"),
-        ((*LEARN, "--fleet-sizes", "1,two"), "--fleet-sizes 1,two: write numbers from 1 to 256"),
-        ((*LEARN, "--budget", "0s"), "--budget 0s: it must be more than 0"),
-        ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),
-        ((*PLAN, *BOUGHT[2:]), "--cloud is missing"),
+        ("learn none.py:job", "there is no file none.py"),
+        (f"{LEARN} --updates 20", "no such option: --updates"),
+        (f"{LEARN} --fleet-sizes 1,two", "--fleet-sizes 1,two: write numbers from 1 to 256"),
+        (f"{LEARN} --budget 0s", "--budget 0s: it must be more than 0"),
+        (f"plan train.stash.json {WISH} {BOUGHT}", "--curve is missing"),
+        (f"{PLAN} --quota g4dn.4xlarge=3", "--cloud is missing"),
+        (f"{PLAN} --cloud awz --quota g4dn.4xlarge=3", "--cloud awz: no such cloud in the catalog"),
+        (f"{PLAN} {BOUGHT} --region mars-1", "--region mars-1: no such region in the catalog"),
+        (f"{PLAN} {BOUGHT} --quota g4dn.4xlage=3", "did you mean g4dn.4xlarge"),
+        (f"{PLAN} {BOUGHT} --pool pool.yaml", "PROFILE and --pool: a pool says that itself"),
         (
-            (*PLAN, "--cloud", "awz", "--quota", "g4dn.4xlarge=3"),
-            "--cloud awz: no such cloud in the catalog",
-        ),
-        ((*PLAN, *BOUGHT, "--region", "mars-1"), "--region mars-1: no such region in the catalog"),
-        ((*PLAN, *BOUGHT, "--quota", "g4dn.4xlage=3"), "did you mean g4dn.4xlarge"),
-        ((*PLAN, *BOUGHT, "--pool", "pool.yaml"), "PROFILE and --pool: a pool says that itself"),
-        (
-            ("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT),
+            f"plan train.stash.json --curve train.stash.json {WISH} {BOUGHT}",
             "is a profile of",
         ),
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
+    typed: Typed, words: str, sentence: str
 ) -> None:
-    error = spot(monkeypatch, capsys, *words, code=2)
-    assert sentence in error
-    assert len(error.strip().splitlines()) == 1
+    assert sentence in typed(words)
 
 
-def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
+def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(typed: Typed) -> None:
     tutorial = TUTORIAL.read_text().split("```yaml\n# pool.yaml\n")[1].split("```")[0]
     text = tutorial.replace("12.5MB/s", "12.5GB/s")  # this curve is of a large model
-    (folder / "pool.yaml").write_text(text)
-    words = (
-        "plan",
-        "--pool",
-        "pool.yaml",
-        "--curve",
-        "big.curve.json",
-        "--deadline",
-        "10h",
-        "--loss",
-        "0.8",
-    )
-    spot(monkeypatch, capsys, *words, "-o", "p.json")
-    pool, curve = json.loads((folder / "p.json").read_text())["pool"], learned_curve()
+    Path("pool.yaml").write_text(text)
+    words = f"plan --pool pool.yaml --curve big.curve.json {WISH}"
+    typed(f"{words} -o p.json")
+    pool, curve = json.loads(Path("p.json").read_text())["pool"], learned_curve()
     assert pool["exchange_bytes"] == curve.parameter_bytes
     assert pool["server"]["apply_seconds"] == curve.apply_seconds
     assert pool["learned"]["most_workers"] == curve.learned_range.most_workers
-    (folder / "pool.yaml").write_text(
-        f"{text}loss: {{gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}}\n"
-    )
-    assert "loss: --curve says that; leave one of them out" in spot(
-        monkeypatch, capsys, *words, code=2
-    )
+    Path("pool.yaml").write_text(f"{text}loss: {{gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}}\n")
+    assert "loss: --curve says that; leave one of them out" in typed(words)
 
 
 def test_the_facade_plans() -> None:

@@ -13,6 +13,7 @@ from loss_courses import SHAPES, course, replays_of
 from stash.core.errors import UserError
 from stash.spot.fleet_records import LossCurve, LossLevel
 from stash.spot.model.loss_curve import fit_curve, updates_to
+from stash.spot.model.queueing import asynchronous
 
 LEVELS = LossCurve(
     gamma1=10,
@@ -70,18 +71,16 @@ def test_losses_that_do_not_overlap_are_refused() -> None:
 
 
 def test_a_loss_between_two_levels_lies_on_a_line_in_the_logarithm_of_updates() -> None:
-    one = (np.array(1.0), np.array(0.0), np.array(1.0))
+    one = (np.array(1.0), np.array(1.0))
     assert updates_to(LEVELS, 1.0, *one) == pytest.approx(200)
     assert updates_to(LEVELS, 0.75, *one) == pytest.approx(math.sqrt(200 * 1600))
     assert updates_to(LEVELS, 5.0, *one) == pytest.approx(100)  # passed before anybody looked
     # 1600 * 4 / sqrt(16) of four workers with 16 samples
-    assert updates_to(LEVELS, 0.5, np.array(16.0), np.array(0.0), np.array(4.0)) == pytest.approx(
-        1600
-    )
+    assert updates_to(LEVELS, 0.5, np.array(16.0), np.array(4.0)) == pytest.approx(1600)
 
 
 def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached() -> None:
-    one = (np.array(1.0), np.array(0.0), np.array(1.0))
+    one = (np.array(1.0), np.array(1.0))
     assert updates_to(LEVELS, 0.11, *one) == pytest.approx(100 / 0.01 - 10)
     # not 100 / 0.3 - 10, fewer than the last level took
     assert updates_to(LEVELS, 0.4, *one) == pytest.approx(1600)
@@ -98,6 +97,41 @@ def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached()
 def test_a_lower_loss_never_takes_fewer_updates(
     a: float, b: float, size: int, batch: float
 ) -> None:
-    shape = (np.array(batch), np.array(0.0), np.array(float(size)))
+    shape = (np.array(batch), np.array(float(size)))
     high, low = (float(updates_to(LEVELS, loss, *shape)) for loss in (max(a, b), min(a, b)))
     assert high <= low * (1 + 1e-9)
+
+
+CURVE = LossCurve(gamma1=100, gamma2=-1, gamma3=1000, gamma5=0.5)
+
+
+def test_updates_and_samples_of_a_fleet_add_up() -> None:
+    # Two workers of 0.5 s and one of 0.25 s: 2 + 2 + 4 updates a second, of 10, 10 and 30 samples.
+    found = asynchronous(np.array([[2.0, 1.0]]), np.array([[0.5, 0.25]]), np.array([10.0, 30.0]))
+    assert found.updates_per_second == pytest.approx([8])
+    assert found.samples_per_second == pytest.approx([160])
+    assert found.mean_batch == pytest.approx([20])
+    # w = 20/160, 20/160, 120/160: sqrt((0.75 - 1)^2 + 2 * 0.125^2)
+    assert found.imbalance == pytest.approx([math.sqrt(0.0625 + 0.03125)])
+
+
+def test_two_equally_fast_workers_have_an_imbalance_of_at_least_071_and_one_alone_has_none() -> (
+    None
+):
+    counts = np.array([[2.0, 0.0], [2.0, 1.0], [1.0, 0.0]])
+    found = asynchronous(counts, np.tile([1.0, 2.0], (3, 1)), np.array([10.0, 10.0]))
+    assert found.imbalance[0] == pytest.approx(math.sqrt(0.5))
+    assert found.imbalance[1] >= 0.71
+    assert found.imbalance[2] == 0
+
+
+def test_updates_to_a_loss_invert_equation_3() -> None:
+    # (1000 - 100) * sqrt(4) / (j + 100) + 0.5 at j = 800: 2.5
+    batch, workers = np.array(100.0), np.array(4.0)
+    assert updates_to(CURVE, 2.5, batch, workers) == pytest.approx(800)
+    # the slope is 0
+    assert updates_to(CURVE, 2.5, np.array(1000.0), workers) == math.inf
+
+
+def test_a_loss_that_is_never_reached_takes_no_number_of_updates() -> None:
+    assert updates_to(CURVE, 0.5, *(np.array(1.0) for _ in range(2))) == math.inf

@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from fleet_pools import published_pool
 from forecast_profiles import gpu_job
 from loss_courses import learned_curve
 
@@ -14,8 +15,15 @@ from stash.catalog.offers import OfferFilter
 from stash.core.errors import UserError
 from stash.predict.cluster import reached_share
 from stash.predict.forecasting import shipped_catalog
+from stash.spot import planning
+from stash.spot.fleet_costs import FleetWish, all_fleets, cost_fleet
 from stash.spot.fleet_records import FleetPlan
-from stash.spot.planning import plan
+from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
+from stash.spot.pages.fleet_plan import document, page
+from stash.spot.planning import plan, plan_with_revocations
+from stash.spot.provision import provision
+from stash.spot.risk import HOUR, RevocationRate, add_risk, keeps_limits
+from stash.spot.run_records import LearnedCurve
 
 TODAY = date(2026, 11, 22)
 SHARED = gpu_job(
@@ -139,3 +147,151 @@ def test_a_confidence_that_cannot_be_computed_is_refused() -> None:
     fitted = blind.fitted.model_copy(update=unknown)
     with pytest.raises(UserError, match="so nor is a probability; plan without it"):
         planned(curve=blind.model_copy(update={"fitted": fitted}), confidence=0.9)
+
+
+MB = 10**6
+
+
+def curve(
+    parameters: int = 100 * MB, optimizer: int = 200 * MB, largest: int = 10 * MB
+) -> LearnedCurve:
+    found: LearnedCurve = learned_curve()
+    return found.model_copy(
+        update={
+            "parameter_bytes": parameters,
+            "optimizer_bytes": optimizer,
+            "largest_bytes": largest,
+            "buffer_bytes": 1 * MB,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "servers", "millions"),
+    [
+        (
+            curve(),
+            1,
+            301 + 3 * 101 + 101 + 4 * 101,
+        ),  # at the end: kept, exchanged, packed, and the head's
+        (curve(optimizer=0), 1, 101 + 3 * 101 + 101 + 4 * 101),
+        (
+            curve(optimizer=900 * MB),
+            1,
+            1001 + 3 * 101 + 1001 + 10,
+        ),  # while it saves: all that is kept twice
+        (
+            curve(largest=60 * MB),
+            4,
+            181 + 3 * 61 + 61 + 4 * 101,
+        ),  # no share is smaller than a tensor
+    ],
+)
+def test_it_is_the_worst_of_starting_saving_and_ending(
+    of: LearnedCurve, servers: int, millions: int
+) -> None:
+    assert server_bytes(of, servers) == pytest.approx(BASE_BYTES + HEAD_BYTES + millions * MB)
+
+
+def test_machines_that_cannot_hold_it_are_left_out() -> None:
+    small, large = (
+        planned(curve=each, quotas={"p3.2xlarge": 2})
+        for each in (curve(), curve(2_000 * MB, 4_000 * MB))
+    )
+    needs = server_bytes(curve(2_000 * MB, 4_000 * MB), 1)
+    assert large.pool.server.needs_bytes == needs
+    assert small.pool.server.memory_bytes < needs <= large.pool.server.memory_bytes
+    assert document(large)["server_needs_bytes"] == needs
+    assert dict(page(large, "x").chapters[0].facts)["memory"].startswith(
+        "a server needs 23.6 GB of "
+    )
+
+
+BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
+
+
+def tight(deadline: float = 2400) -> FleetPlan:
+    """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
+    pool = published_pool().model_copy(update={"start_seconds": 60.0})
+    return provision(FleetWish(pool, 0.8, deadline))
+
+
+def everywhere(rate: RevocationRate) -> dict[str, RevocationRate]:
+    return {kind.name: rate for kind in published_pool().types}
+
+
+def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
+    plan = tight()
+    found = plan_with_revocations(plan, everywhere(BRISK))
+    assert found.chosen.workers != plan.chosen.workers
+    assert not keeps_limits(add_risk(plan, everywhere(BRISK)))
+    assert keeps_limits(found)
+    assert found.risk.weighed > 1
+    # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
+    assert plan.chosen.dollars < found.risk.dollars.value < 1.2 * plan.chosen.dollars
+    beside = next(each for each in found.runners_up if each.fleet.workers == plan.chosen.workers)
+    assert "without revocations; with them in time with unknown probability" in beside.why
+
+
+def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
+    # By force: every fleet of the pool that would do, and costs less, if no machine were revoked.
+    plan = tight(deadline=2150)
+    found = plan_with_revocations(plan, everywhere(BRISK))
+    wish = FleetWish(plan.pool, plan.loss, plan.deadline_seconds)
+    every = all_fleets(wish)
+    cheaper = every.counts[every.feasible & (every.dollars < found.risk.dollars.value)]
+    assert len(cheaper) >= found.risk.weighed - 1
+    for counts in cheaper:
+        fleet = cost_fleet(wish, counts)
+        other = add_risk(plan.model_copy(update={"chosen": fleet}), everywhere(BRISK), 1000)
+        assert (
+            not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
+        )
+
+
+def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "_SECONDS", 0.2)  # whatever is looked at, it is late
+    plan = tight(deadline=2000)
+    hopeless = RevocationRate(12 / HOUR, "stated")
+    found = plan_with_revocations(plan, everywhere(hopeless))
+    assert found.chosen == plan.chosen
+    assert found.risk.advice.startswith("refuse spot: revocations alone make 100% of runs late")
+
+
+def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
+    with pytest.raises(UserError, match=r"how often p3\.2xlarge is revoked is unknown"):
+        plan_with_revocations(tight(), {"k80": BRISK})
+
+
+def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
+    """Made again, with on-demand prices so many times those of spot machines."""
+    kinds = tuple(
+        kind.model_copy(update={"on_demand_dollars_per_hour": times * kind.dollars_per_hour})
+        for kind in plan.pool.types
+    )
+    pool = plan.pool.model_copy(update={"types": kinds})
+    return provision(FleetWish(pool, plan.loss, plan.deadline_seconds))
+
+
+def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:
+    often = RevocationRate(5 / HOUR, "stated")
+    plan = with_prices(tight(), 1.2)
+    found = plan_with_revocations(plan, everywhere(often))
+    assert 0 < len(found.chosen.on_demand) < len(found.chosen.workers)
+    assert {each.type for each in found.risk.lives} == set(found.chosen.workers) - set(
+        found.chosen.on_demand
+    )
+    # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
+    assert found.risk.dollars.value < found.risk.on_demand_dollars
+    assert keeps_limits(found)
+    fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]
+    assert [kind.dollars_per_hour for kind in fixed] == [
+        kind.on_demand_dollars_per_hour for kind in fixed
+    ]
+
+
+def test_a_plan_without_a_fleet_has_no_risk() -> None:
+    plan = tight(deadline=100)
+    assert plan_with_revocations(plan, everywhere(BRISK)) == plan

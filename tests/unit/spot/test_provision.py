@@ -10,12 +10,8 @@ from fleet_pools import published_pool
 from bench.spot.paper_loss import ROWS
 from stash.core.errors import UserError
 from stash.spot.fleet_costs import FleetWish
-from stash.spot.fleet_records import FleetPlan, Uncertainty
-from stash.spot.provision import provision
-
-
-def plan(wish: FleetWish) -> FleetPlan:
-    return provision(wish)
+from stash.spot.fleet_records import Uncertainty
+from stash.spot.provision import provision as plan
 
 
 def wished(loss: float, seconds: float) -> FleetWish:

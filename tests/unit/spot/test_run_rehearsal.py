@@ -190,9 +190,7 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
 
 def _log(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
     fleet = None if slower is None else EmulatedFleet(slower, 1e6, 1e6, 0.0, {})
-    chosen = RehearsedFleet(
-        servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1
-    )
+    chosen = RehearsedFleet(servers=("server1",), workers=(), emulated=fleet, at_once=1)
     orders = TrainingOrders(
         job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss
     )

@@ -6,27 +6,16 @@ import socket
 import threading
 import time
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from forecast_profiles import gpu_job
-from loss_courses import learned_curve
 from typer.testing import CliRunner
 
 import stash.spot
-from stash.catalog.offers import OfferFilter
 from stash.cli.main import app
 from stash.core.errors import UserError
 from stash.core.membership import join
-from stash.predict.forecasting import shipped_catalog
-from stash.spot.fleet_records import FleetPlan
-from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
-from stash.spot.pages.fleet_plan import document, page
-from stash.spot.planning import plan
-from stash.spot.run_records import LearnedCurve
 from stash.spot.train import server as serving
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import ElasticJob
@@ -244,73 +233,6 @@ def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_bac
             send_head(again, FrameKind.PULL, LEASE, 0)
             assert receive_head(again).message is FrameKind.PARAMETERS
     served.close()
-
-
-MB = 10**6
-
-
-def curve(
-    parameters: int = 100 * MB, optimizer: int = 200 * MB, largest: int = 10 * MB
-) -> LearnedCurve:
-    found: LearnedCurve = learned_curve()
-    return found.model_copy(
-        update={
-            "parameter_bytes": parameters,
-            "optimizer_bytes": optimizer,
-            "largest_bytes": largest,
-            "buffer_bytes": 1 * MB,
-        }
-    )
-
-
-def planned(**changes: Any) -> FleetPlan:
-    offers = shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand")))
-    asked = {
-        "deadline": 36_000.0,
-        "loss": 0.8,
-        "quotas": {"p3.2xlarge": 2},
-        "today": date(2026, 11, 22),
-        **changes,
-    }
-    return plan(gpu_job(), asked.pop("curve"), asked.pop("offers", offers), **asked)
-
-
-@pytest.mark.parametrize(
-    ("of", "servers", "millions"),
-    [
-        (
-            curve(),
-            1,
-            301 + 3 * 101 + 101 + 4 * 101,
-        ),  # at the end: kept, exchanged, packed, and the head's
-        (curve(optimizer=0), 1, 101 + 3 * 101 + 101 + 4 * 101),
-        (
-            curve(optimizer=900 * MB),
-            1,
-            1001 + 3 * 101 + 1001 + 10,
-        ),  # while it saves: all that is kept twice
-        (
-            curve(largest=60 * MB),
-            4,
-            181 + 3 * 61 + 61 + 4 * 101,
-        ),  # no share is smaller than a tensor
-    ],
-)
-def test_it_is_the_worst_of_starting_saving_and_ending(
-    of: LearnedCurve, servers: int, millions: int
-) -> None:
-    assert server_bytes(of, servers) == pytest.approx(BASE_BYTES + HEAD_BYTES + millions * MB)
-
-
-def test_machines_that_cannot_hold_it_are_left_out() -> None:
-    small, large = planned(curve=curve()), planned(curve=curve(2_000 * MB, 4_000 * MB))
-    needs = server_bytes(curve(2_000 * MB, 4_000 * MB), 1)
-    assert large.pool.server.needs_bytes == needs
-    assert small.pool.server.memory_bytes < needs <= large.pool.server.memory_bytes
-    assert document(large)["server_needs_bytes"] == needs
-    assert dict(page(large, "x").chapters[0].facts)["memory"].startswith(
-        "a server needs 23.6 GB of "
-    )
 
 
 def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path: Path) ->
         (None, "exit 0", 0, True),
         (None, "exit 3", 1, True),  # a managed job that failed is not started again, and says so
         (100, "exit 3", 1, True),
-        (-299, "exec sleep 60", 0, True),  # it is ended, which is no failure
+        (-297, "exec sleep 60", 0, True),  # it is ended, which is no failure
         (-301, "exit 0", 0, False),  # started again too late
     ],
 )

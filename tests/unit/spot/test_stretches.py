@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from fleet_pools import published_pool
 
-from stash.spot.fleet_records import FleetPool
 from stash.spot.model.stretches import outages, predicted_speed, stretches, takeovers
 from stash.spot.run_records import SpotEvent, SpotUpdates
 
@@ -80,26 +80,9 @@ def test_takeovers_tell_who_was_told_from_who_was_missed() -> None:
     assert (missed.noticed_seconds, missed.decided_seconds) == pytest.approx((6.0, 0.2))
 
 
-def pool(**server: float) -> FleetPool:
-    kinds = [
-        {"name": name, "batch": 10, "samples_per_second": speed}
-        for name, speed in (("a", 20.0), ("b", 10.0))
-    ]
-    return FleetPool.model_validate(
-        {
-            "as_of": "2026-11-22",
-            "source": "a test",
-            "exchange_bytes": 1e6,
-            "worker_bytes_per_second": 1e7,
-            "pcie_bytes_per_second": 1e10,
-            "server": {"bytes_per_second": 1e7, "dollars_per_hour": 0.1, **server},
-            "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
-            "types": [{**kind, "quota": 3, "dollars_per_hour": 1.0} for kind in kinds],
-        }
-    )
-
-
 def test_a_lone_workers_predicted_speed_is_its_own() -> None:
-    assert predicted_speed(pool(), {"a": 1}) == pytest.approx(2.0)
-    assert predicted_speed(pool(), {}) == 0.0
-    assert predicted_speed(pool(), {"a": 1, "b": 1}) < 3.0
+    pool = published_pool()
+    alone = 1 / pool.types[0].single_seconds
+    assert predicted_speed(pool, {"p3.2xlarge": 1}) == pytest.approx(alone)
+    assert predicted_speed(pool, {}) == 0.0
+    assert alone < predicted_speed(pool, {"p3.2xlarge": 2}) < 2 * alone

@@ -458,3 +458,29 @@ def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong: flo
     for shard, state in zip(run.shards, before, strict=True):
         assert shard.applied.samples == shard.version == 0
         assert torch.equal(state, shard.pack())
+
+
+class _Tied(torch.nn.Module):
+    """One matrix under two names, batch norm, and a buffer that no state_dict has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = torch.nn.Linear(4, 4, bias=False), torch.nn.BatchNorm1d(4)
+        self.second = torch.nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("scale", torch.full((4,), 0.5), persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return (self.second(self.norm(self.first(inputs))) * self.scale).sum(1, keepdim=True)
+
+
+def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path: Path) -> None:
+    job = replace(JOB, model=_Tied)
+    run = _Run(10, job)
+    run.train("a")
+    run.close()
+    save_model(job, [shard.pack() for shard in run.shards], tmp_path / "model.pt")
+    saved, fresh = torch.load(tmp_path / "model.pt", weights_only=True), build_model(job)
+    assert torch.equal(saved["first.weight"], saved["second.weight"])
+    assert not torch.equal(saved["second.weight"], fresh.state_dict()["second.weight"])
+    fresh.load_state_dict(saved, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from studies import study as written
 
 from stash.core.errors import UserError
 from stash.study.study_file import read_study
+from stash.study.study_folder import StudyEvent
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -92,3 +94,15 @@ def test_an_edited_script_is_another_workload(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(2)")
     assert file.script(words) != before
     assert file.script(("--lr", "0.1")) == ""
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
+
+
+def section(title: str) -> str:
+    return re.split(r"^##+ ", PAGE.partition(f"# {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_the_journals_fields_are_on_the_page() -> None:
+    text = section("The folder of a study")
+    assert [name for name in StudyEvent.model_fields if f"`{name}`" not in text] == []

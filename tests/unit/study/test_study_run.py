@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as some
 from studies import LOCAL, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, states, study
 
 from stash.core.errors import StoreError, UserError
@@ -89,3 +93,44 @@ def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path: Path) 
     )
     folder = folder_of_study(file.path)
     assert all(folder.cell(cell.id).profile.exists() for cell in reading_of(file).cells)
+
+
+PRICES = {"p3.2xlarge": 3.0, "p3.8xlarge": 12.0}
+STUDY = """
+workloads: [{zoo: resnet18}]
+batches: [16, 32, 64]
+targets:
+- {engine: sky, instance: p3.2xlarge, price: "$3/h"}
+- {engine: sky, instance: p3.8xlarge, price: "$12/h"}
+"""
+ENDING = 30.0 + 60.0
+"""Seconds: to end in order, and what passes by the fake clock while clusters are taken down, one after the other."""
+Taken = some.lists(some.floats(1, 20_000), min_size=6, max_size=6)
+
+
+def ran(took: list[float], boot: float, down_fails: int, dollars: float) -> float:
+    """The dollars that the cloud of a run with this limit has billed."""
+    each = iter(took * 4)
+    world = FakeWorld(lambda _: Ending(seconds=next(each)), boot=boot, down_fails=down_fails)
+    with tempfile.TemporaryDirectory() as folder:
+        run(study(STUDY, Path(folder)), world, dollars=dollars)
+    assert world.clusters == set()
+    billed = 0.0
+    for cluster, there in world.billed.items():
+        (price,) = (price for name, price in PRICES.items() if name.replace(".", "-") in cluster)
+        billed += price * there / 3600
+    return billed
+
+
+@hypothesis_settings(max_examples=12, deadline=None)
+@given(
+    seconds=Taken,
+    boot=some.floats(0, 2_000),
+    down_fails=some.integers(0, 2),
+    dollars=some.floats(0.1, 30),
+)
+def test_money_is_passed_by_no_more_than_ending_takes(
+    seconds: list[float], boot: float, down_fails: int, dollars: float
+) -> None:
+    billed = ran(seconds, boot, down_fails, dollars)
+    assert billed <= dollars + ENDING * sum(PRICES.values()) / 3600

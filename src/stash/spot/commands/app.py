@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from stash.core import parsers
-from stash.core.errors import UnitError
 from stash.core.printable import print_note, print_written
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
@@ -26,7 +25,6 @@ class FitOptions(Options):
         Path,
     )
     output: Path | None = option("FILE", "Write the model to this file.", Path, "--output", "-o")
-    json: bool = json_flag()
 
 
 def fit(options: FitOptions) -> None:
@@ -41,18 +39,18 @@ def fit(options: FitOptions) -> None:
     from stash.core.output_files import output_file, write_output
     from stash.spot.fleet_records import FLEET_MODEL_SUFFIX
     from stash.spot.model.fitting import fit_fleets as fitted
-    from stash.spot.pages.fleet_models import document, page_of_model
+    from stash.spot.pages.fleet_models import page_of_model
     from stash.spot.spot_files import read_runs
 
-    runs, json = options.runs, options.json
+    runs = options.runs
     timed = read_runs(runs)
     target = output_file(options.output, runs.stem, FLEET_MODEL_SUFFIX)
     model = fitted(timed, str(runs))
     write_output(target, model.model_dump_json(indent=1) + "\n")
-    print_answer(document(model) if json else page_of_model(model, runs.name))
-    print_written(target, json)
+    print_answer(page_of_model(model, runs.name))
+    print_written(target, False)
     print_note(
-        f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json
+        f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", False
     )
 
 
@@ -87,15 +85,6 @@ _TIMES = (1, 2, 4)
 _MAX = 256
 
 
-def _updates(text: str) -> int:
-    from stash.spot.learn_curve import MIN_UPDATES
-
-    try:
-        return parsers.whole(MIN_UPDATES)(text)
-    except UnitError:
-        raise UnitError(f"{MIN_UPDATES} are the least that show a course") from None
-
-
 @dataclass(frozen=True, kw_only=True)
 class LearnOptions(Options):
     """One call of ``stash spot learn``."""
@@ -111,10 +100,6 @@ class LearnOptions(Options):
     budget: float = option(
         "TIME", "Spend at most this long on all replays.", parsers.duration, default="600"
     )
-    updates: int | None = option(
-        "N", "Replay N updates each (default: as the budget allows).", _updates
-    )
-    json: bool = json_flag()
     quiet: bool = quiet_flag()
 
 
@@ -131,16 +116,16 @@ def learn(options: LearnOptions) -> None:
     from stash.core.output_files import output_file
     from stash.spot.learn_curve import LearnWish
     from stash.spot.learn_curve import learn as learned
-    from stash.spot.pages.fleet_models import document, page_of_curve
+    from stash.spot.pages.fleet_models import page_of_curve
     from stash.spot.run_records import CURVE_SUFFIX
     from stash.spot.spot_files import save_curve
     from stash.spot.train.elastic_job import load_job
 
-    job, json = options.job, options.json
+    job = options.job
     parts = load_job(job)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = tuple(parts.batch * times for times in _TIMES)
-    wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
+    wish = LearnWish(options.fleet_sizes, batches, options.budget)
     curve = learned(
         parts,
         job,
@@ -148,11 +133,11 @@ def learn(options: LearnOptions) -> None:
         (lambda sentence: None) if options.quiet else partial(print_note, json=True),
     )
     save_curve(curve, target)
-    print_answer(document(curve) if json else page_of_curve(curve))
-    print_written(target, json)
+    print_answer(page_of_curve(curve))
+    print_written(target, False)
     print_note(
         f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS",
-        json,
+        False,
     )
 
 

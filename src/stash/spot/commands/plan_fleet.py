@@ -15,7 +15,7 @@ from stash.core.printable import print_written, shorten_text
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.fleet_records import FleetPlan, FleetPool
+    from stash.spot.fleet_records import FleetPlan
     from stash.spot.risk import RevocationRate
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
@@ -132,7 +132,8 @@ def plan(options: FleetPlanOptions) -> None:
 
 
 def _plan_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
-    from stash.core.units import format_bytes
+    from stash.core.formatting import join_names
+    from stash.core.units import find_nearest, format_bytes
     from stash.spot.fleet_costs import FleetWish
     from stash.spot.model.pool import server_bytes
     from stash.spot.planning import apply_timed_model
@@ -140,7 +141,18 @@ def _plan_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.spot.spot_files import load_curve, read_model, read_pool
 
     learned = None if options.curve is None else load_curve(options.curve)
-    offers = _limit_types(read_pool(pool, learned), options.quotas)
+    offered = read_pool(pool, learned)
+    known = [kind.name for kind in offered.types]
+    for name in options.quotas:
+        if name not in known:
+            alike = find_nearest(name, known, 1)
+            hint = f"did you mean {alike[0]}?" if alike else f"it has {join_names(known)}"
+            raise UserError(f"--quota {name}: the pool has no such type; {hint}")
+    kinds = tuple(
+        kind.model_copy(update={"quota": options.quotas.get(kind.name, kind.quota)})
+        for kind in offered.types
+    )
+    offers = offered.model_copy(update={"types": kinds})
     if learned is not None and offers.server.needs_bytes is None:
         needs = server_bytes(learned, offers.server.count)
         offers = offers.model_copy(
@@ -195,23 +207,6 @@ def _plan_profile(options: FleetPlanOptions) -> FleetPlan:
         source=options.profile,
         catalog=lambda: known,
     )
-
-
-def _limit_types(pool: FleetPool, asked: dict[str, int]) -> FleetPool:
-    """The pool with these quotas; raises UserError for a type that it does not have."""
-    from stash.core.formatting import join_names
-    from stash.core.units import find_nearest
-
-    known = [kind.name for kind in pool.types]
-    for name in asked:
-        if name not in known:
-            alike = find_nearest(name, known, 1)
-            hint = f"did you mean {alike[0]}?" if alike else f"it has {join_names(known)}"
-            raise UserError(f"--quota {name}: the pool has no such type; {hint}")
-    types = tuple(
-        kind.model_copy(update={"quota": asked.get(kind.name, kind.quota)}) for kind in pool.types
-    )
-    return pool.model_copy(update={"types": types})
 
 
 def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationRate]:

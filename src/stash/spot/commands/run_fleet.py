@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,12 +17,11 @@ import typer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
 from stash.core.printable import print_note, print_written, printable, printable_line
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from stash.spot.emulate.build_rehearsal import RehearsedFleet
+    from stash.spot.emulate.revocations import Revocation
     from stash.spot.emulate.run_rehearsal import Rehearsal
     from stash.spot.fleet_records import FleetPlan
     from stash.spot.run_records import SpotEvent
@@ -81,7 +80,6 @@ class RunOptions(Options):
     output: Path | None = option(
         "FILE", "Write the log to this file.", Path, "--output", "-o", panel=_HERE
     )
-    json: bool = json_flag(panel=_HERE)
 
     def check(self) -> None:
         if self.on != "cloud":
@@ -99,7 +97,7 @@ class RunOptions(Options):
             )
         self._refuse(
             "is of training here; add --on testbed or --on local",
-            *("revoke", "seconds", "loss", "checkpoint_dir", "checkpoint_every", "output", "json"),
+            *("revoke", "seconds", "loss", "checkpoint_dir", "checkpoint_every", "output"),
         )
 
     def _refuse(self, why: str, *names: str) -> None:
@@ -141,7 +139,15 @@ def _rent(options: RunOptions) -> None:
     place = rented_place(plan, options.infra, options.checkpoint_url, load_catalog())
     script = rent_script(plan, place, job_in(work, options.job), work, options.max_dollars)
     if options.rent:
-        _require_answers()
+        # Raise UserError where the user cannot agree to anything, or SkyPilot is missing.
+        from stash.core.imports import missing_package
+
+        if shutil.which("sky") is None:
+            raise missing_package("skypilot", "renting")
+        if not sys.stdin.isatty():
+            raise UserError(
+                "--rent asks before it starts machines: run it in a terminal, or save the script and run it"
+            )
     print(printable(mask_text(script.text)), end="", flush=True)
     if not options.rent:
         print_note("Nothing was rented. Save this script, read it, and run it with bash.", True)
@@ -160,18 +166,6 @@ def _rent(options: RunOptions) -> None:
     print_note(f"To fetch what it leaves: {script.fetch}", True)
 
 
-def _require_answers() -> None:
-    """Raise UserError where the user cannot agree to anything, or SkyPilot is missing."""
-    from stash.core.imports import missing_package
-
-    if shutil.which("sky") is None:
-        raise missing_package("skypilot", "renting")
-    if not sys.stdin.isatty():
-        raise UserError(
-            "--rent asks before it starts machines: run it in a terminal, or save the script and run it"
-        )
-
-
 def _rehearse(options: RunOptions) -> None:
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.core.output_files import output_file
@@ -179,11 +173,12 @@ def _rehearse(options: RunOptions) -> None:
     from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
     from stash.spot.emulate.revocations import moments, parse_revocation
     from stash.spot.emulate.run_rehearsal import Rehearsal
+    from stash.spot.pages.run_report import line
     from stash.spot.run_records import SPOT_LOG_SUFFIX
     from stash.spot.spot_files import read_plan
     from stash.spot.train.actors import require_ray
 
-    job, kept, json = options.job, options.checkpoint_dir, options.json
+    job, kept = options.job, options.checkpoint_dir
     limit = options.seconds or _SECONDS
     revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(options.plan)
@@ -193,20 +188,7 @@ def _rehearse(options: RunOptions) -> None:
     require_ray()
     chosen = rehearsed_fleet(chosen_by, job, options.on == "testbed")
     names = {each.name: each.type for each in chosen.workers}
-    known = [*names, *chosen.servers, *sorted(set(names.values()))]
-    for each in revocations:
-        if each.who not in known:
-            raise UserError(
-                f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}"
-            )
-        if each.notice is not None and each.who in chosen.servers:
-            raise UserError(
-                f"--revoke {each.who}: servers are on-demand and get no notice; leave notice= out"
-            )
-        if each.at >= limit:
-            raise UserError(
-                f"--revoke {each.who}@{each.at:g}s: training ends after {limit:g} s; raise --seconds"
-            )
+    _check_revocations(revocations, names, chosen.servers, limit)
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
@@ -217,9 +199,17 @@ def _rehearse(options: RunOptions) -> None:
             max(sum(each.who in pair for pair in names.items()), 1) for each in revocations
         )
         backend = TrainingBackend(orders, Path(folder), chosen.emulated, spares)
-        rehearsal = Rehearsal(
-            orders, backend, Path(folder), moments(revocations), _event_printer(json)
-        )
+        zero: list[float] = []
+        """When training began."""
+
+        def print_event(event: SpotEvent) -> None:
+            if event.what == "began" and event.at is not None:
+                zero.append(event.at)
+            text = line(event, zero[0] if zero else None)
+            if text is not None:
+                print_note(text, False)
+
+        rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), print_event)
         try:
             rehearsal.run()
         finally:
@@ -231,8 +221,28 @@ def _rehearse(options: RunOptions) -> None:
     if kept is not None:
         print_note(
             f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.",
-            json,
+            False,
         )
+
+
+def _check_revocations(
+    revocations: Sequence[Revocation],
+    types: Mapping[str, str],
+    servers: Collection[str],
+    limit: float,
+) -> None:
+    """Raise UserError for one that the fleet cannot have; ``types`` of workers by name."""
+    known = [*types, *servers, *sorted(set(types.values()))]
+    for each in revocations:
+        what = f"--revoke {each.who}"
+        if each.who not in known:
+            raise UserError(f"{what}: the plan's fleet has no such one; it has {', '.join(known)}")
+        if each.notice is not None and each.who in servers:
+            raise UserError(f"{what}: servers are on-demand and get no notice; leave notice= out")
+        if each.at >= limit:
+            raise UserError(
+                f"{what}@{each.at:g}s: training ends after {limit:g} s; raise --seconds"
+            )
 
 
 def _resume(kept: Path | None) -> str:
@@ -242,22 +252,6 @@ def _resume(kept: Path | None) -> str:
     if not any(kept.glob("*.ckpt")):
         return "no checkpoint was written yet: start it again"
     return "the same command without --revoke resumes from its last checkpoint"
-
-
-def _event_printer(json: bool) -> Callable[[SpotEvent], None]:
-    """Prints events as they happen, timed from the one that says that training ``began``."""
-    from stash.spot.pages.run_report import line
-
-    zero: list[float] = []
-
-    def print_event(event: SpotEvent) -> None:
-        if event.what == "began" and event.at is not None:
-            zero.append(event.at)
-        text = line(event, zero[0] if zero else None)
-        if text is not None:
-            print_note(text, json)
-
-    return print_event
 
 
 def _keep(
@@ -272,18 +266,17 @@ def _keep(
     from stash.api import print_answer
     from stash.core.interrupts import postpone_requests
     from stash.spot.emulate.run_rehearsal import spot_log
-    from stash.spot.pages.run_report import document, page
+    from stash.spot.pages.run_report import page
     from stash.spot.spot_files import save_spot_log
 
-    json, named = options.json, (options.plan, options.job, options.on)
+    named = (options.plan, options.job, options.on)
     log = spot_log(rehearsal, named, plan, chosen, orders)
     with postpone_requests():
         save_spot_log(log, target)
-    if not json:
-        print()
+    print()
     if log.updates.seconds:
-        print_answer(document(log) if json else page(log))
-    print_written(target, json, f"; draw it with `stash report {shlex.quote(str(target))}`")
+        print_answer(page(log))
+    print_written(target, False, f"; draw it with `stash report {shlex.quote(str(target))}`")
 
 
 @dataclass(frozen=True, kw_only=True)

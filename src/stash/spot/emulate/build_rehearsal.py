@@ -115,7 +115,6 @@ class RehearsedFleet:
     servers: tuple[str, ...]
     workers: tuple[WorkerPlace, ...]
     emulated: EmulatedFleet | None
-    exchange_bytes: float
     at_once: int
 
     def updates_per_second(self, plan: FleetPlan, workers: dict[str, int]) -> float | None:
@@ -151,7 +150,7 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool) -> RehearsedF
         raise UserError(
             f"the plan has {len(workers)} workers; a testbed has {TESTBED_NODES} hosts at most"
         )
-    return RehearsedFleet(servers, workers, fleet, size, plan.pool.senders)
+    return RehearsedFleet(servers, workers, fleet, plan.pool.senders)
 
 
 def machines(plan: FleetPlan) -> list[WorkerType]:

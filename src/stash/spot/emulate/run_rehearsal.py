@@ -10,7 +10,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,11 +41,11 @@ _GRACE = 120.0
 """Seconds that the head has to save everything when it is asked to stop."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Account:
     """What happened."""
 
-    events: list[SpotEvent] = field(default_factory=list)
+    events: tuple[SpotEvent, ...] = ()
     reason: str = "the head did not say how it ended"
     loss: float | None = None
     books: LeaseBooks | None = None
@@ -53,7 +53,7 @@ class Account:
     """Whether the head ended without saying why: killed, as a rule."""
     exit_code: int = 1
     """That of an error, if that is how it ended."""
-    updates: SpotUpdates = field(default_factory=SpotUpdates)
+    updates: SpotUpdates = SpotUpdates()
 
     @property
     def error(self) -> StashError | None:
@@ -65,6 +65,26 @@ class Account:
             if self.exit_code == UserError.exit_code
             else JobError(self.reason)
         )
+
+
+def read_account(
+    messages: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], default: Account
+) -> Account:
+    """What the head's ``messages`` and its ``rows`` of updates tell; ``default``: how it ended if it does not say so."""
+    columns: dict[str, Any] = {
+        name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields
+    }
+    events = tuple(map(SpotEvent.model_validate, messages))
+    account = replace(default, events=events, updates=SpotUpdates(**columns))
+    for message in messages:
+        if message["what"] == "ended":
+            books = LeaseBooks.model_validate(message["books"])
+            reason, loss = message["reason"], message["loss"]
+            account = replace(account, reason=reason, loss=loss, books=books, died=False)
+        elif message["what"] == "failed":
+            code = message["exit_code"]
+            account = replace(account, reason=message["why"], exit_code=code, died=False)
+    return account
 
 
 class Rehearsal:
@@ -92,11 +112,12 @@ class Rehearsal:
         self._began: float | None = None
         self._overdue, self._started = overdue, time.monotonic()
         self._limit = math.inf if orders.seconds is None else orders.seconds + overdue
-        self._failed = False
+        self._messages: list[dict[str, Any]] = []
         self.account = Account()
 
     def run(self) -> Account:
         """Run until the head ends; an interruption lets it save everything first. Raises StashError."""
+        default = Account()
         try:
             try:
                 self._backend.start()
@@ -104,43 +125,33 @@ class Rehearsal:
                 while self._backend.running():
                     follow_requests()
                     self._read_events()
-                    self._check_time()
+                    # Raise JobError once the head should long have begun, or ended: whatever
+                    # hangs, a run has an end.
+                    if self._began is None and time.monotonic() > self._started + 2 * self._overdue:
+                        raise JobError(f"nothing was trained for {2 * self._overdue:g} s")
+                    if self._began is not None and time.monotonic() > self._began + self._limit:
+                        raise JobError(
+                            f"the head went on {self._overdue:g} s past its time; what the servers saved is kept"
+                        )
                     time.sleep(_POLL)
             except KeyboardInterrupt:
+                default = Account(reason="interrupted")
                 self._stop()
                 raise
             self._read_events()
-            self.account.died = self.account.books is None and not self._failed
-            if self.account.died:
-                self.account.reason = self._last_words()
+            status, printed = self._backend.status(), self._backend.head_output().strip()
+            if status is not None and status < 0:
+                words = f"the head was killed by {signal.Signals(-status).name}"
+            else:
+                how = "" if status is None else f" (exit status {status})"
+                words = f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
+            default = Account(reason=words, died=True)
         finally:
             self._backend.close()
-            rows = self._updates.read_new_rows()
-            columns: dict[str, Any] = {
-                name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields
-            }
-            self.account.updates = SpotUpdates(**columns)
+            self.account = read_account(self._messages, self._updates.read_new_rows(), default)
         return self.account
 
-    def _last_words(self) -> str:
-        """How a head ended that did not say so itself."""
-        status, printed = self._backend.status(), self._backend.head_output().strip()
-        if status is not None and status < 0:
-            return f"the head was killed by {signal.Signals(-status).name}"
-        how = "" if status is None else f" (exit status {status})"
-        return f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
-
-    def _check_time(self) -> None:
-        """Raise JobError once the head should long have begun, or ended: whatever hangs, a run has an end."""
-        if self._began is None and time.monotonic() > self._started + 2 * self._overdue:
-            raise JobError(f"nothing was trained for {2 * self._overdue:g} s")
-        if self._began is not None and time.monotonic() > self._began + self._limit:
-            raise JobError(
-                f"the head went on {self._overdue:g} s past its time; what the servers saved is kept"
-            )
-
     def _stop(self) -> None:
-        self.account.reason = "interrupted"
         append_row(self._wishes, do="stop")
         patience = time.monotonic() + _GRACE
         while self._backend.running() and time.monotonic() < patience:
@@ -158,7 +169,7 @@ class Rehearsal:
 
     def _handle_event(self, message: dict[str, Any]) -> None:
         event = SpotEvent.model_validate(message)
-        self.account.events.append(event)
+        self._messages.append(message)
         if event.what == "began":
             self._began = time.monotonic()
         elif event.what in ("joined", "server joined"):
@@ -169,12 +180,6 @@ class Rehearsal:
             if event.type is not None and event.type != "server":
                 self.types[event.who] = event.type
             self._backend.launch(event.who)
-        elif event.what == "ended":
-            self.account.reason, self.account.loss = message["reason"], message["loss"]
-            self.account.books = LeaseBooks.model_validate(message["books"])
-        elif event.what == "failed":
-            self._failed = True
-            self.account.reason, self.account.exit_code = message["why"], message["exit_code"]
         self._listener(event)
 
     def _revoke(self, moment: RevocationMoment) -> None:
@@ -224,7 +229,7 @@ def spot_log(
             lambda workers: chosen.updates_per_second(plan, dict(workers)),
         ),
         takeovers=takeovers(account.events, account.updates),
-        events=tuple(account.events),
+        events=account.events,
         updates=account.updates,
         books=account.books,
         goal_loss=plan.loss if orders.loss is None else orders.loss,

@@ -120,16 +120,6 @@ def _hold_out(
 # The queue
 
 
-def make_network(queue: FittedQueue, think_and_serve: Array, servers: int) -> ClosedNetwork:
-    """The network of so many servers; the first of them has what is not split, and with it the most to do."""
-    split = queue.server_seconds * (1 - queue.unsplit) / servers
-    first = split + queue.server_seconds * queue.unsplit
-    alike = queue.unsplit == 0 or servers == 1
-    demands, copies = ([first], [servers]) if alike else ([first, split], [1, servers - 1])
-    think = think_and_serve - queue.server_seconds
-    return ClosedNetwork(think, np.array(demands), np.array(copies, dtype=float), queue.randomness)
-
-
 def queue_speeds(queue: FittedQueue, singles: Singles, runs: Sequence[FleetRun]) -> Array:
     """Updates a second of each fleet: those with equally many servers share one lattice if it is small."""
     speeds = np.empty(len(runs))
@@ -137,8 +127,17 @@ def queue_speeds(queue: FittedQueue, singles: Singles, runs: Sequence[FleetRun])
         at = [number for number, run in enumerate(runs) if run.servers == servers]
         names = sorted({name for number in at for name in runs[number].workers})
         counts = np.array([[runs[number].workers.get(name, 0) for name in names] for number in at])
-        net = make_network(
-            queue, np.array([single_seconds(singles, name, servers) for name in names]), servers
+        # the first server has what is not split, and with it the most to do
+        split = queue.server_seconds * (1 - queue.unsplit) / servers
+        first = split + queue.server_seconds * queue.unsplit
+        alike = queue.unsplit == 0 or servers == 1
+        demands, copies = ([first], [servers]) if alike else ([first, split], [1, servers - 1])
+        think = (
+            np.array([single_seconds(singles, name, servers) for name in names])
+            - queue.server_seconds
+        )
+        net = ClosedNetwork(
+            think, np.array(demands), np.array(copies, dtype=float), queue.randomness
         )
         limits = [int(most) for most in counts.max(axis=0)]
         if count_fleets(limits) > _MAX_LATTICE:

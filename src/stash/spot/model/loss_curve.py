@@ -1,8 +1,8 @@
 """How many updates a loss takes: spotDNN's equation (3), and the curve that is fitted to replays.
 
-    loss = (γ₂ · bw + γ₃) · √((R + γ₄) · N) / (j + γ₁) + γ₅                          (3)
+    loss = (γ₂ · bw + γ₃) · √N / (j + γ₁) + γ₅                                       (3)
 
-Published coefficients fit it without R, as √N. A learned curve has exponents of its own instead of ½ and 1, and
+The paper has √((R + γ₄) · N); its coefficients fit √N. A learned curve has exponents of its own instead of ½ and 1, and
 levels: losses that all replays passed, each fitted by itself, with the updates j = A · N^a · bw^b that it took. What
 lies below all levels is a power law of updates and workers, fitted to whole courses. As γ₂ may be negative, large
 batches make the numerator 0 and less: there the form means nothing. How wrong the curve is comes from predicting each
@@ -32,16 +32,7 @@ _MIN_FALL = 0.1
 """Of a course's steepest fall: where it is flatter, a loss says so little of updates that it gets no more weight."""
 
 
-def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
-    """(γ₂ · bw + γ₃) · √((R + γ₄) · N): loss · updates."""
-    spread = workers if curve.gamma4 is None else (imbalance + curve.gamma4) * workers
-    found: Array = (curve.gamma2 * mean_batch + curve.gamma3) * spread**curve.workers_exponent
-    return found
-
-
-def updates_to(
-    curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array
-) -> Array:
+def updates_to(curve: LossCurve, loss: float, mean_batch: Array, workers: Array) -> Array:
     """(12) with (3): j; within a curve's levels as they say. Infinite for a loss that is never reached, as γ₅ is
     left after any number of updates, and where the form says nothing: a slope that is not positive.
     """
@@ -55,11 +46,8 @@ def updates_to(
         between = steps[..., max(below - 1, 0)] * (1 - share) + steps[..., below] * share
         return np.maximum(np.exp(between), 1.0)
     if loss <= curve.gamma5:
-        return np.full(
-            np.broadcast_shapes(np.shape(mean_batch), np.shape(imbalance), np.shape(workers)),
-            np.inf,
-        )
-    steep = slope(curve, mean_batch, imbalance, workers)
+        return np.full(np.shape(mean_batch), np.inf)
+    steep = (curve.gamma2 * mean_batch + curve.gamma3) * workers**curve.workers_exponent
     ratio = np.maximum(steep, 0.0) / (loss - curve.gamma5)
     # a fleet that is rented takes a step
     found = np.maximum(ratio ** (1 / curve.exponent) - curve.gamma1, 1.0)
@@ -69,20 +57,11 @@ def updates_to(
 
 
 def _updates_to_levels(levels: Sequence[LossLevel], mean_batch: Array, workers: Array) -> Array:
-    """Updates to each level, ``[…, level]``: a lower loss never takes fewer.
-
-    The logarithm of c(N) is a straight line between two sizes.
-    """
-    fleet, batch = np.broadcast_arrays(np.asarray(workers, float), np.asarray(mean_batch, float))
-    found = []
-    for level in levels:
-        updates = level.updates * fleet**level.workers_exponent * batch**level.batch_exponent
-        if level.sizes:
-            logs = np.log([each.factor for each in level.sizes])
-            updates = updates * np.exp(
-                np.interp(fleet, [each.workers for each in level.sizes], logs)
-            )
-        found.append(updates)
+    """Updates to each level, ``[…, level]``: a lower loss never takes fewer."""
+    found = [
+        level.updates * workers**level.workers_exponent * mean_batch**level.batch_exponent
+        for level in levels
+    ]
     falling_losses: Array = np.maximum.accumulate(np.stack(found, axis=-1), axis=-1)
     return falling_losses
 
@@ -93,13 +72,9 @@ LEVELS = 16
 """Losses at which curves are judged, evenly spread in the logarithm of updates."""
 
 
-def shape_of(replay: LossReplay) -> tuple[Array, Array, Array]:
-    """bw, R, N."""
-    return (
-        np.array(replay.mean_batch),
-        np.array(replay.imbalance),
-        np.array(float(len(replay.workers))),
-    )
+def shape_of(replay: LossReplay) -> tuple[Array, Array]:
+    """bw, N."""
+    return np.array(replay.mean_batch), np.array(float(len(replay.workers)))
 
 
 def falling(replay: LossReplay) -> Array:

@@ -159,9 +159,16 @@ def _single_worker(base: Base, priced: PricedWorker) -> _Single:
     unsure = sum(float(part.seconds.mean()) for part in own if not part.spread_known)
     known = unsure <= _NEGLIGIBLE * float(seconds.mean())
     network = target.network.bytes_per_second.value
-    return _Single(
-        priced, target.devices, batch, seconds, known, network, _pcie(priced), tuple(notes)
-    )
+    # Bpcie: as measured, else the published rate's share that collectives reach
+    pcie, share = instance.pcie_measured_bytes_per_second, reached_share("pcie")
+    if not pcie:
+        if not instance.pcie_bytes_per_second or share is None:
+            raise UserError(
+                f"the PCIe of {instance.cloud}/{instance.name} is unknown; drop it from --quota, or describe it in "
+                "your instances file (docs/how-to/own-instances.md)"
+            )
+        pcie = instance.pcie_bytes_per_second * share.value
+    return _Single(priced, target.devices, batch, seconds, known, network, pcie, tuple(notes))
 
 
 def _room(base: Base, name: str, memory: float | None) -> int | None:
@@ -181,19 +188,6 @@ def _room(base: Base, name: str, memory: float | None) -> int | None:
         raise UserError(f"not even one sample fits into a GPU of {name}; drop it from --quota")
     found: int = 2 ** math.floor(math.log2(room))
     return found
-
-
-def _pcie(priced: PricedWorker) -> float:
-    """Bpcie: as measured, else the published rate's share that collectives reach. Raises UserError if unknown."""
-    instance, share = priced.instance, reached_share("pcie")
-    if instance.pcie_measured_bytes_per_second:
-        return instance.pcie_measured_bytes_per_second
-    if not instance.pcie_bytes_per_second or share is None:
-        raise UserError(
-            f"the PCIe of {instance.cloud}/{instance.name} is unknown; drop it from --quota, or describe it in your "
-            "instances file (docs/how-to/own-instances.md)"
-        )
-    return instance.pcie_bytes_per_second * share.value
 
 
 def _uncertainty(

@@ -126,17 +126,13 @@ def solve_exactly(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
         waits = np.zeros((len(level), len(shape), len(network.demands)))
         for kind in range(len(shape)):
             fewer = np.where(counts[level, kind] > 0, level - strides[kind], 0)
-            waits[:, kind] = _waits(network, queue[fewer], busy[fewer])
+            ahead = 1 + queue[fewer] - (1 - network.randomness) * busy[fewer]
+            waits[:, kind] = network.demands * ahead
             found[:, kind] = network.think[kind] + waits[:, kind] @ network.copies
         seconds[level], queue[level], busy[level] = _settle_stations(
             network, counts[level], found, waits
         )
     return Fleets(counts, seconds)
-
-
-def _waits(network: ClosedNetwork, queue: Array, busy: Array) -> Array:
-    waits: Array = network.demands * (1 + queue - (1 - network.randomness) * busy)
-    return waits
 
 
 def _settle_stations(

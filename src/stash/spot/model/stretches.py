@@ -68,12 +68,10 @@ def stretches(
 
 
 def _lives(updates: SpotUpdates) -> dict[str, tuple[float, float]]:
-    first: dict[str, float] = {}
-    last: dict[str, float] = {}
-    for name, at in zip(updates.worker, updates.seconds, strict=True):
-        first.setdefault(name, at)
-        last[name] = at
-    return {name: (began, last[name]) for name, began in first.items()}
+    """Each worker's first and last update."""
+    made = [*zip(updates.worker, updates.seconds, strict=True)]
+    first = dict(reversed(made))
+    return {name: (first[name], last) for name, last in dict(made).items()}
 
 
 def outages(events: Sequence[SpotEvent], end: float) -> list[tuple[float, float]]:

@@ -15,9 +15,9 @@ from stash.ui.page import Chapter, Page
 SCHEMA = 1
 
 
-def document(model: FleetModel | FleetSpeed | LearnedCurve) -> dict[str, Any]:
+def document(speed: FleetSpeed) -> dict[str, Any]:
     """What ``--json`` prints: the record, with the contract's version."""
-    return {"schema": SCHEMA, **model.model_dump()}
+    return {"schema": SCHEMA, **speed.model_dump()}
 
 
 # A fitted model: each type's pace, the servers', and how wrong it was.
@@ -40,37 +40,32 @@ def page_of_model(model: FleetModel, source: str) -> Page:
         for each in model.judged
         for speed in (each.run.updates_per_second,)
     )
+    queue = model.queue
+    several = len({run.servers for run in model.runs}) > 1
+    shared = f", {queue.unsplit:.0%} of it however many servers" if several else ""
+    together = sum(run.size > 1 for run in model.runs)
+    read = f"{format_count(len(model.runs), 'run')}, {together} of several workers."
+    wrong = model.error
+    if wrong is None:
+        summary = (
+            f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
+        )
+    else:
+        summary = f"{read} Of fleets it had not seen, the queue at the servers errs by {wrong:.1%} (median)."
     return Page(
         title=f"Fleets of {source}",
         source=source,
-        verdict=(_summary(model), _servers(model)),
+        verdict=(
+            summary,
+            (
+                f"An update keeps a server busy for {format_seconds(queue.server_seconds)}{shared}; arrivals are "
+                f"{queue.randomness:.0%} random."
+            ),
+        ),
         grids=(
             Grid("", ("servers", "an iteration"), singles, frozenset({0}), first="worker alone"),
             Grid("", ("measured", "predicted"), judged, frozenset({0}), first="from all others"),
         ),
-    )
-
-
-def _summary(model: FleetModel) -> str:
-    together = sum(run.size > 1 for run in model.runs)
-    read = f"{format_count(len(model.runs), 'run')}, {together} of several workers."
-    error = model.error
-    if error is None:
-        return (
-            f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
-        )
-    return (
-        f"{read} Of fleets it had not seen, the queue at the servers errs by {error:.1%} (median)."
-    )
-
-
-def _servers(model: FleetModel) -> str:
-    queue = model.queue
-    several = len({run.servers for run in model.runs}) > 1
-    shared = f", {queue.unsplit:.0%} of it however many servers" if several else ""
-    return (
-        f"An update keeps a server busy for {format_seconds(queue.server_seconds)}{shared}; arrivals are "
-        f"{queue.randomness:.0%} random."
     )
 
 

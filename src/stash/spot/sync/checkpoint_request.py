@@ -43,11 +43,6 @@ def record_answer(folder: Path, word: str | None) -> None:
     write_whole(folder / _SAVED, json.dumps({"word": word}), lasting=False)
 
 
-def has_listener(folder: Path) -> bool:
-    """Whether somebody looks for requests there."""
-    return (folder / _ASKED).exists()
-
-
 def latest_answer(folder: Path) -> str | None:
     """The request that the checkpoint answers which was saved last; ``None`` if none is known."""
     try:
@@ -55,11 +50,6 @@ def latest_answer(folder: Path) -> str | None:
         return word
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def put_request(folder: Path, word: str) -> None:
-    """Put a request where it is looked for; raises OSError."""
-    (folder / _ASKED).write_text(word)
 
 
 class CheckpointRequest:
@@ -77,13 +67,13 @@ class CheckpointRequest:
         """From the notice until it was whole; ``None`` as long as it is not."""
         self.why = (
             ""
-            if has_listener(folder)
+            if (folder / _ASKED).exists()
             else "the script saves nothing there with stash.spot.checkpoint"
         )
         """Why there is none; empty as long as there may be one."""
         if not self.why:
             try:
-                put_request(folder, self.word)
+                (folder / _ASKED).write_text(self.word)
             except OSError as error:
                 self.why = f"it cannot be asked for: {error.strerror or error}"
 

@@ -62,18 +62,15 @@ def find_newest(
         return None
     if word == _BROKEN:
         raise UserError(f"rank 0 cannot use the checkpoints in {folder}; its own error says why")
-    return _await_checkpoint(folder / word, seen_seconds, sleep)
-
-
-def _await_checkpoint(path: Path, seconds: float, sleep: Callable[[float], None]) -> StoredState:
-    patience = time.monotonic() + seconds
+    path = folder / word
+    patience = time.monotonic() + seen_seconds
     while True:
         try:
             return saved_shards.read_shard(path)
         except UserError as error:
             if time.monotonic() >= patience:
                 raise UserError(
-                    f"rank 0 goes on from {path.name}, which rank {dist.get_rank()} cannot use after {seconds:.0f} s "
+                    f"rank 0 goes on from {path.name}, which rank {dist.get_rank()} cannot use after {seen_seconds:.0f} s "
                     f"({error}); checkpoints have to be in a folder that all nodes see, like a bucket or NFS"
                 ) from error
         if path.parent.is_dir():

@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,9 @@ from stash.core.imports import require_package
 from stash.core.membership import TOKEN, address_towards
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
-from stash.spot.train.ledger import DataLease, Range
+from stash.spot.train.ledger import Range
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
-from stash.spot.train.worker import Address, Pacing, Trainer, UpdateReport, devices_here, work
+from stash.spot.train.worker import Address, Pacing, Trainer, devices_here, work
 
 if TYPE_CHECKING:
     from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
@@ -159,17 +159,9 @@ class _RemoteCoordinator:
     def __init__(self, actor: Any) -> None:
         self._ray, self._actor = require_ray(), actor
 
-    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
-        lease: DataLease | None = self._ray.get(self._actor.next_lease.remote(worker, finished))
-        return lease
-
-    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
-        leases: tuple[DataLease, ...] = self._ray.get(self._actor.later.remote(worker, most))
-        return leases
-
-    def servers(self) -> tuple[Address, ...]:
-        found: tuple[Address, ...] = self._ray.get(self._actor.servers.remote())
-        return found
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        """One of ``CoordinatorClient``'s, which returns when the coordinator answers."""
+        return lambda *words: self._ray.get(getattr(self._actor, method).remote(*words))
 
 
 class ActorFleet:
@@ -325,11 +317,9 @@ class ActorFleet:
         if arrays is not None:
             save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
 
-    def _answers(
-        self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS
-    ) -> list[Any] | None:
+    def _answers(self, asked: Mapping[str, Any]) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""
-        if self._wait(list(asked.values()), seconds):
+        if self._wait(list(asked.values()), _SERVERS_SECONDS):
             return None
         found = []
         for name, future in asked.items():

@@ -37,7 +37,7 @@ class UpdateDone:
     loss: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class _WorkerState:
     """A worker that is in."""
 
@@ -104,15 +104,20 @@ class Coordinator:
             if finished is not None:
                 self._book(worker, finished)
             if not self._ledger.worker_leases(worker):
-                self._await_turn(worker)
+                # At the end everybody waits for what others have in hand, which somebody has to
+                # take over if they fail.
+                while (
+                    not self._ends(worker) and self._redoes is not None and not self._ledger.waiting
+                ):
+                    self._changed.wait(_LOOK_AGAIN)
             if self._ends(worker):
                 self._part(worker)
                 return None
             state = self._workers[worker]
-            state.asked = self._clock()
             held = self._ledger.worker_leases(worker)
-            state.lease = held[0] if held else self._ledger.issue_lease(worker, state.samples)
-            return replace(state.lease, tag=lease_tag(self._key, worker, state.lease))
+            lease = held[0] if held else self._ledger.issue_lease(worker, state.samples)
+            self._workers[worker] = replace(state, asked=self._clock(), lease=lease)
+            return replace(lease, tag=lease_tag(self._key, worker, lease))
 
     def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
         """The leases that a worker is given next, unless they are taken back, at most so many: to read them ahead."""
@@ -129,7 +134,7 @@ class Coordinator:
         now = self._clock()
         state = self._workers.get(worker)
         if state is not None and state.asked is not None:
-            state.took = now - state.asked
+            self._workers[worker] = replace(state, took=now - state.asked)
         if not report.applied:
             self._ledger.return_lease(worker, report.lease)
             self._refused |= report.refused
@@ -141,11 +146,6 @@ class Coordinator:
                 UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss)
             )
         self._changed.notify_all()
-
-    def _await_turn(self, worker: str) -> None:
-        """At the end everybody waits for what others have in hand, which somebody has to take over if they fail."""
-        while not self._ends(worker) and self._redoes is not None and not self._ledger.waiting:
-            self._changed.wait(_LOOK_AGAIN)
 
     def _ends(self, worker: str) -> bool:
         state = self._workers.get(worker)
@@ -173,7 +173,8 @@ class Coordinator:
         """A worker will be gone in so many seconds: it gets no lease that it could not finish."""
         with self._changed:
             if worker in self._workers:
-                self._workers[worker].leaves = self._clock() + seconds
+                leaves = self._clock() + seconds
+                self._workers[worker] = replace(self._workers[worker], leaves=leaves)
                 self._changed.notify_all()
 
     def remove_worker(self, worker: str) -> int:
@@ -223,8 +224,8 @@ class Coordinator:
                 done=found.done_samples,
                 out=len(found.out),
                 waiting=len(found.waiting),
-                reissued=found.reissued,
-                repeated=found.repeated,
+                reissued=found.counts["reissued"],
+                repeated=found.counts["repeated"],
                 wrong=wrong,
             )
 

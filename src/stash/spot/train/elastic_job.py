@@ -84,21 +84,6 @@ def load_job(where: str) -> ElasticJob:
     file = Path(path)
     if not file.is_file():
         raise UserError(f"there is no file {path}; a job is named like {EXAMPLE}")
-    job = getattr(_import_file(file), name, None)
-    if not isinstance(job, ElasticJob):
-        found = (
-            "has no"
-            if job is None
-            else f"has a {type(job).__name__}, not a stash.spot.Job, under the"
-        )
-        raise UserError(
-            f"{path} {found} name {name}; it needs a line like: {name} = stash.spot.Job(...)"
-        )
-    return job
-
-
-def _import_file(file: Path) -> Any:
-    """The module in ``file``, under its own name, so that what it defines can be pickled by reference."""
     folder = str(file.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -112,4 +97,14 @@ def _import_file(file: Path) -> Any:
     except Exception as error:
         del sys.modules[file.stem]
         raise UserError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
-    return module
+    job = getattr(module, name, None)
+    if not isinstance(job, ElasticJob):
+        found = (
+            "has no"
+            if job is None
+            else f"has a {type(job).__name__}, not a stash.spot.Job, under the"
+        )
+        raise UserError(
+            f"{path} {found} name {name}; it needs a line like: {name} = stash.spot.Job(...)"
+        )
+    return job

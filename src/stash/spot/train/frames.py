@@ -74,7 +74,6 @@ class FrameHead:
     version: int
     """Of the parameters: those that gradients were taken at, or those that follow. Updates since the beginning."""
     size: int
-    """Bytes that follow."""
 
 
 NO_LEASE = DataLease(0, 0)

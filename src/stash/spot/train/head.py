@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,18 +43,6 @@ _GRACE, _END_SECONDS = 15.0, 90.0
 """Seconds at the end that workers have to leave, and for a server's successor and what others left undone."""
 
 
-@dataclass
-class _Worker:
-    """One worker, there or not."""
-
-    place: WorkerPlace
-    joined: bool = False
-    """Whether it ever trained."""
-    ended: bool = False
-    replaced: bool = False
-    """Whether another one was asked for instead."""
-
-
 class TrainingHead:
     """One training, from the first actor to the last."""
 
@@ -67,13 +55,14 @@ class TrainingHead:
         self._servers = list(orders.servers)
         self._addresses: dict[str, Any] = {}
         """Of the servers that are there."""
-        self._complete = time.monotonic()
-        """When all servers were last there."""
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, WorkerPlace] = {}
         """All there ever were, by name."""
+        self._joined, self._ended, self._replaced = set[str](), set[str](), set[str]()
+        """Who of them trained, who is gone, and instead of whom another one was asked for."""
+        self._seen = dict.fromkeys(("servers", "workers"), time.monotonic())
+        """When all servers, and any worker, were last there."""
         self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
         self._last: deque[UpdateDone] = deque(maxlen=LOSS_WINDOW)
-        self._count = 0
         self._began: float | None = None
         self._saved = 0.0
         self._saving: float | None = None
@@ -82,8 +71,6 @@ class TrainingHead:
         self._diverged: str | None = None
         """Why nothing comes of training on."""
         self._parent = os.getppid()
-        self._attended = time.monotonic()
-        """When a worker was last there."""
 
     def run(self) -> None:
         """Run until the training is over, however that comes about."""
@@ -119,8 +106,8 @@ class TrainingHead:
                 self._server_went(name)
         elif self._is_there(name):
             if arrived:
-                self._workers[name].joined = True
-                self._emit("joined", name, type=self._workers[name].place.type)
+                self._joined.add(name)
+                self._emit("joined", name, type=self._workers[name].type)
             else:
                 self._worker_went(name, answer)
 
@@ -128,16 +115,25 @@ class TrainingHead:
         address, version, skipped = answer
         self._addresses[name] = address
         self._emit("server joined", name, version=version, told=list(skipped))
-        if len(self._addresses) < len(self._servers):
-            return
-        applied = self._fleet.applied_ranges(self._servers)
-        if applied is None:
-            return  # another one is just going; its successor brings us here again
-        again = self._fleet.ask("reconcile", applied)
+        again = self._reconcile()
+        if again is None:
+            return  # another one is missing or just going; its successor brings us here again
         if again:
             self._emit("rolled back", name, samples=again)
         for number, each in enumerate(self._servers):
             self._fleet.ask("set_address", number, self._addresses[each])
+
+    def _has_servers(self) -> bool:
+        """Whether all of them are there."""
+        return len(self._addresses) == len(self._servers)
+
+    def _reconcile(self) -> int | None:
+        """Believe what the servers have applied: how many samples come again; ``None`` where one is missing."""
+        applied = self._fleet.applied_ranges(self._servers) if self._has_servers() else None
+        if applied is None:
+            return None
+        again: int = self._fleet.ask("reconcile", applied)
+        return again
 
     def _server_went(self, name: str) -> None:
         number = self._servers.index(name)
@@ -150,13 +146,13 @@ class TrainingHead:
 
     def _worker_went(self, name: str, answer: Any) -> None:
         """It was done, or its machine is gone."""
-        self._workers[name].ended = True
+        self._ended.add(name)
         if isinstance(answer, Exception):
             self._emit("lost", name, leases=self._fleet.ask("remove_worker", name))
             if self._orders.replace or self._stop:
                 self._replace(self._workers[name])
             else:  # whoever rents the machine may get another, which has the same name
-                self._start_worker(self._workers[name].place)
+                self._start_worker(self._workers[name])
         else:
             self._fleet.ask("remove_worker", name)
             self._emit("left", name, updates=answer)
@@ -179,19 +175,21 @@ class TrainingHead:
 
     def _is_there(self, name: str) -> bool:
         """Whether it is a worker that has not ended."""
-        return name in self._workers and not self._workers[name].ended
+        return name in self._workers and name not in self._ended
 
     def _start_worker(self, place: WorkerPlace) -> None:
-        self._workers[place.name] = _Worker(place)
+        self._workers[place.name] = place
+        for names in (self._joined, self._ended, self._replaced):
+            names.discard(place.name)
         self._fleet.start_worker(place)
 
-    def _replace(self, worker: _Worker) -> None:
+    def _replace(self, worker: WorkerPlace) -> None:
         """Like with like, once for each that goes; none while everything ends."""
-        if not self._orders.replace or self._stop or worker.replaced:
+        if not self._orders.replace or self._stop or worker.name in self._replaced:
             return
-        worker.replaced = True
-        successor = replace(worker.place, name=self._make_name("worker"))
-        self._emit("wanted", successor.name, instead_of=worker.place.name, type=successor.type)
+        self._replaced.add(worker.name)
+        successor = replace(worker, name=self._make_name("worker"))
+        self._emit("wanted", successor.name, instead_of=worker.name, type=successor.type)
         self._start_worker(successor)
 
     def _make_name(self, role: str) -> str:
@@ -208,19 +206,16 @@ class TrainingHead:
         for row in rows:
             self._last.append(row)
             append_row(self._folder / UPDATES, **row.__dict__)
-        self._count += len(rows)
         if rows and self._began is None:
             self._began = self._saved = time.monotonic()
             self._emit("began", "")
         if failure is not None and self._diverged is None:
             self._diverged = _describe_divergence(failure)
-        if refused and len(self._addresses) == len(self._servers):
-            applied = self._fleet.applied_ranges(self._servers)
-            if applied is not None:
-                self._fleet.ask("reconcile", applied)
+        if refused:
+            self._reconcile()
 
     def _begin_saving(self) -> None:
-        if len(self._addresses) == len(self._servers):
+        if self._has_servers():
             self._saving = time.monotonic()
             self._fleet.begin_saving(self._servers)
 
@@ -241,16 +236,17 @@ class TrainingHead:
 
     def _end_reason(self) -> str | None:
         orders, loss = self._orders, self.running_loss
-        missing = [name for name in self._servers if name not in self._addresses]
-        if not missing:
-            self._complete = time.monotonic()
-        elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
+        now = time.monotonic()
+        if self._has_servers():
+            self._seen["servers"] = now
+        elif now - self._seen["servers"] > _ARRIVAL_SECONDS:
+            missing = next(name for name in self._servers if name not in self._addresses)
             raise JobError(
-                f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept"
+                f"{missing} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept"
             )
-        if any(each.joined and not each.ended for each in self._workers.values()):
-            self._attended = time.monotonic()
-        elif not orders.replace and time.monotonic() - self._attended > DESERTED_SECONDS:
+        if self._joined - self._ended:
+            self._seen["workers"] = now
+        elif not orders.replace and now - self._seen["workers"] > DESERTED_SECONDS:
             return f"no worker was there for {DESERTED_SECONDS / 60:.0f} min"
         if self._diverged is not None:
             return self._diverged
@@ -261,7 +257,7 @@ class TrainingHead:
         if orders.loss is not None and loss is not None and loss <= orders.loss:
             return "loss reached"
         if orders.seconds is not None and self._began is not None:
-            return "time is up" if time.monotonic() - self._began >= orders.seconds else None
+            return "time is up" if now - self._began >= orders.seconds else None
         return None
 
     def _finish(self, reason: str) -> None:
@@ -272,10 +268,9 @@ class TrainingHead:
             True
         ):  # for workers a little, for a server's successor and what others left undone longer
             patience = self._fleet.ask("end", self._diverged is None)
-            seconds, missing = time.monotonic() - began, len(self._addresses) < len(self._servers)
-            training = any(each.joined and not each.ended for each in self._workers.values())
-            last = max(patience, _END_SECONDS if missing else _GRACE)
-            if not (training or missing) or seconds > last:
+            is_whole, training = self._has_servers(), self._joined - self._ended
+            last = max(patience, _GRACE if is_whole else _END_SECONDS)
+            if (is_whole and not training) or time.monotonic() - began > last:
                 break
             for change in self._fleet.changes(_POLL):
                 self._handle_change(*change)
@@ -287,32 +282,19 @@ class TrainingHead:
         self._begin_saving()
         if self._saving is not None:
             self._take_saved(SAVE_SECONDS)
-        if self._orders.model is not None and len(self._addresses) == len(self._servers):
+        if self._orders.model is not None and self._has_servers():
             self._fleet.save_model(self._servers, Path(self._orders.model))
-        books = self._audit_books()
+        # held against what the servers themselves say that they applied
+        books: dict[str, Any] = self._fleet.ask("books").model_dump()
+        missing = self._reconcile()
+        if missing is None:
+            unchecked = "a server was missing at the end, so they could not be checked"
+            books["wrong"] = books["wrong"] or unchecked
+        elif missing and books["wrong"] is None:
+            books["wrong"] = f"{missing} samples count as done that some server never applied"
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
-        self._emit(
-            "ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books
-        )
-
-    def _audit_books(self) -> dict[str, Any]:
-        """The books, held against what the servers themselves say that they applied."""
-        applied = (
-            self._fleet.applied_ranges(self._servers)
-            if len(self._addresses) == len(self._servers)
-            else None
-        )
-        books: dict[str, Any] = self._fleet.ask("books").model_dump()
-        if applied is None:
-            return books | {
-                "wrong": books["wrong"]
-                or "a server was missing at the end, so they could not be checked"
-            }
-        missing = self._fleet.ask("reconcile", applied)
-        if missing and books["wrong"] is None:
-            books["wrong"] = f"{missing} samples count as done that some server never applied"
-        return books
+        self._emit("ended", "", reason=reason, loss=self.running_loss, books=books)
 
 
 def _describe_divergence(failure: NotFinite) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -108,10 +109,8 @@ class LeaseLedger:
 
     def __init__(self) -> None:
         self.issued = 0
-        self.reissued = 0
-        """Leases that were given out again."""
-        self.repeated = 0
-        """Reports that came too late to be believed."""
+        self.counts = Counter[str]()
+        """*reissued*: leases that were given out again; *repeated*: reports that came too late to be believed."""
         self._done = Spans()
         self._out: dict[DataLease, str] = {}
         self._waiting: list[DataLease] = []
@@ -122,7 +121,7 @@ class LeaseLedger:
         """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
         if self._waiting:
             lease = self._waiting.pop(0)
-            self.reissued += 1
+            self.counts["reissued"] += 1
         else:
             lease = DataLease(self.issued, self.issued + samples)
             self.issued = lease.stop
@@ -134,7 +133,7 @@ class LeaseLedger:
         may have been set back since. It then comes again, and the shards will know.
         """
         if self._out.get(lease) != worker:
-            self.repeated += 1
+            self.counts["repeated"] += 1
             return False
         del self._out[lease]
         self._done.add(lease.start, lease.stop)

@@ -51,9 +51,7 @@ class TrainingOrders:
     address: str | None = None
     """Of the head's Ray, where machines join; ``None``: everything on this machine."""
     interface: str = "127.0.0.1"
-    """The head's own address."""
     model: str | None = None
-    """Where the trained parameters go."""
     replace: bool = True
 
 

@@ -10,10 +10,8 @@ from forecast_profiles import gpu_job
 from schedules import EXAMPLES, cluster, matrix
 
 from stash.core.errors import UserError
-from stash.schedule.jobs_file import jobs_text, read_jobs
-from stash.schedule.lab_file import read_cluster
+from stash.schedule.lab_files import jobs_text, matrix_text, read_cluster, read_jobs, read_matrix
 from stash.schedule.matrix import PACKED, SPREAD
-from stash.schedule.matrix_file import matrix_text, read_matrix
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
 from stash.schedule.trace_importers import read_trace
@@ -53,12 +51,18 @@ def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     [
         ("name,gpus\n", "has no column job"),
         ("job,gpus,model,steps\na,1,m,1\na,1,m,1\n", ":3: job: a is also in line 2"),
-        ("job,gpus,model,steps\na,0,m,1\n", ":2: gpus: 0 must be at least 1"),
-        ("job,gpus,model,steps\na,1.5,m,1\n", "is no whole number of GPUs"),
-        ("job,gpus,model,steps,submit\na,1,m,1,-5\n", ":2: submit: -5 is negative"),
-        ("job,gpus,model,steps,submit\na,1,m,1,soon\n", ":2: submit: cannot read the duration"),
-        ("job,gpus,model,steps\na,1,m,\n", "nothing says how much work it is"),
-        ("job,gpus,model,steps\na,1,,5\n", ":2: model: the job has none"),
+        (
+            "job,gpus,model,steps\na,0,m,1\n",
+            ":2: gpus: '0' should be greater than or equal to 1; write it like 4",
+        ),
+        ("job,gpus,model,steps\na,1.5,m,1\n", ":2: gpus: '1.5' should be a valid integer"),
+        ("job,gpus,model,steps,submit\na,1,m,1,-5\n", ":2: submit: '-5' cannot read the duration"),
+        (
+            "job,gpus,model,steps,submit\na,1,m,1,soon\n",
+            ":2: submit: 'soon' cannot read the duration",
+        ),
+        ("job,gpus,model,steps\na,1,m,\n", ":2: steps: '' should be a valid number"),
+        ("job,gpus,model,steps\na,1,,5\n", ":2: model: '' should have at least 1 character"),
         (
             "job,gpus,model,steps,deadline,submit\na,1,m,5,10,20\n",
             "it is not after the job's submission",
@@ -71,7 +75,7 @@ def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
             "job,gpus,model,steps\nwide,9,m,9\n",
             "has no job that can run on cluster; wide: it asks for 9 GPUs",
         ),
-        ("job,gpus,model,steps\n", "has no job below its first line"),
+        ("job,gpus,model,steps\n", "has 0 lines below its first"),
     ],
 )
 def test_mistakes_in_jobs(tmp_path: Path, text: str, why: str) -> None:
@@ -137,9 +141,9 @@ def test_a_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("m,1,V,packed,-1", "-1 must be at least 0"),
-        ("m,1,V,packed,", "it is missing; leave the line out"),
-        ("m,1,V,near,1", "is not packed, spread or a number of nodes"),
+        ("m,1,V,packed,-1", "'-1' should be greater than or equal to 0"),
+        ("m,1,V,packed,", "steps_per_second: '' should be a valid number"),
+        ("m,1,V,near,1", "'near' is not packed, spread or a number of nodes"),
         ("m,1,V,packed,0", "has no rate above 0"),
     ],
 )
