@@ -28,6 +28,7 @@ def rules_table() -> str:
     """The table that leads the page: of every published set the best one-line rule, Stash, and who wins."""
     found = [
         *gpus.predictions(),
+        *gpus.other_batches(),
         *published.throughputs(),
         *epochs.predictions(),
     ]

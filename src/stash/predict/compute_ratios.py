@@ -144,15 +144,32 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 # Another batch, another precision
 
 
-BATCH_EXPONENT = Quantity(
-    value=0.77,
-    low=0.35,
-    high=1.05,
-    origin="data sheet",
-    as_of="2026-11-29",
-    source="published models at several batches: half below 0.77 (`python -m bench.predict.gpus`)",
-)
-"""γ in seconds ∝ batchᵞ, of compute: below 1 where a GPU is not yet full."""
+FIXED_ROOT, _MOST_FIXED, _STEEPEST = 0.08, 0.35, 1.05
+"""Square root of the seconds of a pass that no batch shortens: of eleven published models half lie below, and nearly
+all; and the greatest γ of published ones (``python -m bench.predict.gpus``)."""
+_FIXED_SHARE, _MOST_FIXED_SHARE = 0.65, 0.95
+"""Of the root of a pass at most: no published model's step grows by less in the mean, and few do at any batch."""
+
+
+def batch_exponent(seconds: float, ratio: float, fixed: float = FIXED_ROOT) -> Quantity:
+    """γ in seconds ∝ batchᵞ, of a pass that takes ``seconds`` now, and with ``ratio`` times its batch, other than 1.
+
+    √seconds = fixed + slope · √batch: the shorter a pass is, the less of it grows with its batch, as small kernels do
+    not fill a GPU, and some of them are as long for any batch.
+    """
+
+    def power(root: float, most: float) -> float:
+        still = min(root / math.sqrt(seconds), most)
+        return 2 * math.log(still + (1 - still) * math.sqrt(ratio)) / math.log(ratio)
+
+    return Quantity(
+        value=power(fixed, _FIXED_SHARE),
+        low=power(_MOST_FIXED, _MOST_FIXED_SHARE),
+        high=_STEEPEST,
+        origin="data sheet",
+        as_of="2026-11-30",
+        source="published models at several batches, by how long a pass takes (`python -m bench.predict.gpus`)",
+    )
 
 
 def precision_ratio(gpu: GpuFacts, to: Precision, mix: StepMix = UNCOUNTED) -> Quantity | None:
