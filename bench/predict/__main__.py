@@ -11,6 +11,7 @@ from bench.predict import (
     epochs,
     gpus,
     published,
+    scaling,
     testbed,
 )
 from bench.predict.errors import HELD, verdicts
@@ -20,6 +21,7 @@ SECTIONS = (
     published.section,
     testbed.section,
     gpus.section,
+    scaling.section,
     epochs.section,
 )
 
@@ -30,6 +32,7 @@ def rules_table() -> str:
         *gpus.predictions(),
         *gpus.other_batches(),
         *published.throughputs(),
+        *scaling.predictions(),
         *epochs.predictions(),
     ]
     text = (

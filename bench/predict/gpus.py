@@ -23,7 +23,14 @@ from bench.predict.errors import Prediction, evidence
 from stash.catalog.reference import Speed, speeds
 from stash.predict.compute_ratios import batch_exponent
 from stash.predict.draws import Draws
-from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, sheet_rates, shipped_sheets
+from stash.predict.gpu_scale import (
+    WHOLE_JOBS,
+    GpuScale,
+    cell_of,
+    run_spread,
+    sheet_rates,
+    shipped_sheets,
+)
 
 DRAWS = Draws()
 _SETS = {
@@ -202,7 +209,7 @@ def tails(splits: int = 20) -> str:
 
 
 def other_batches() -> Iterator[Prediction]:
-    """Seconds of a step at each published batch, from the same series at the next one, up and down."""
+    """Seconds of a step at each published batch, from the same series at the next one, up and down, as runs differ."""
     pairs = list(_batch_pairs())
     roots: dict[str, list[float]] = defaultdict(list)
     for first, second in pairs:
@@ -213,11 +220,13 @@ def other_batches() -> Iterator[Prediction]:
         without = [float(np.mean(each)) for key, each in roots.items() if key != first.key]
         ratio, before = (second.batch or 1) / (first.batch or 1), step_seconds(first)
         exponent = batch_exponent(before, ratio, float(np.median(without)))
+        spread = run_spread(first) * math.sqrt(2)
+        runs = np.exp(spread * DRAWS.normals("two runs"))
         yield Prediction(
             "another batch, without the model",
             f"{first.model} on {first.gpu}, {first.precision}, batch {first.batch} to {second.batch}",
             step_seconds(second),
-            before * ratio ** DRAWS.draw("batch exponent", exponent),
+            before * ratio ** DRAWS.draw("batch exponent", exponent) * runs,
             {"in proportion": before * ratio, "batch^.77": before * ratio**0.77},
             before * ratio**exponent.value,
         )

@@ -446,9 +446,11 @@ def _make_network(
 ) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
-    kind: NetworkKind | None = old.transport
-    if transport is not None and transport != transport_used(old):
-        kind = "tcp" if transport == "sockets" else "infiniband"
+    used = transport or transport_used(old)
+    kind = old.transport
+    if kind is None or used != transport_used(old):
+        kind = "tcp" if used == "sockets" else "infiniband"
+    if used != transport_used(old):
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
     claimed, wiring = (
         given_quantity(rate, "--network"),
@@ -456,5 +458,5 @@ def _make_network(
     )
     linked = links_of_gpu(target.device) if wiring is None else wiring != "pcie"
     pcie = devices if target.device is not None and not linked else None
-    reached = claimed if target.backend == "gloo" else _reachable_rate(claimed, kind or "tcp", pcie)
+    reached = claimed if target.backend == "gloo" else _reachable_rate(claimed, kind, pcie)
     return old.model_copy(update={"bytes_per_second": reached})

@@ -144,10 +144,10 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 # Another batch, another precision
 
 
-FIXED_ROOT, _MOST_FIXED, _STEEPEST = 0.08, 0.35, 1.05
+FIXED_ROOT, _MOST_FIXED, _STEEPEST = 0.08, 0.20, 1.05
 """Square root of the seconds of a pass that no batch shortens: of eleven published models half lie below, and nearly
 all; and the greatest γ of published ones (``python -m bench.predict.gpus``)."""
-_FIXED_SHARE, _MOST_FIXED_SHARE = 0.65, 0.95
+_FIXED_SHARE, _MOST_FIXED_SHARE = 0.65, 0.80
 """Of the root of a pass at most: no published model's step grows by less in the mean, and few do at any batch."""
 
 

@@ -91,6 +91,16 @@ def test_other_machines_talk_as_the_profiled_ones_did(seconds: float, kind: str)
     assert forecast.target.transport_name == kind
 
 
+def test_a_rate_that_is_asked_for_is_of_what_the_profile_used() -> None:
+    """Its own exchange says how fast it was and not over what: faster than any sockets is no sockets."""
+    quick, slow = (
+        what_if(base(seconds), Alteration(network=400e9)).target.network
+        for seconds in (0.012, 0.130)
+    )
+    assert quick.bytes_per_second.value > 200e9
+    assert slow.bytes_per_second.value < 10e9
+
+
 def test_the_option_decides_and_sockets_are_never_faster() -> None:
     asked = base()
     slow, fast = (
