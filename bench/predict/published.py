@@ -31,6 +31,7 @@ from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.collective_times import Fabric, Hops
 from stash.predict.draws import Array, Draws, Quantity
 from stash.predict.exchange_stalls import MODEL_SPREAD
+from stash.predict.gpu_scale import shipped_sheets
 
 TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
 _ANY_BATCH = 128
@@ -58,6 +59,8 @@ class Machine:
     transport: NetworkKind | None = None
     between: float | None = None
     """Bytes per second of all of a node's interfaces."""
+    gpu: str | None = None
+    """Where it says more than its links."""
 
 
 MACHINES = {
@@ -74,7 +77,7 @@ MACHINES = {
     "DGX-A100 80GB": Machine("nvswitch", 300 * GB),
     "4 nodes x 4 T4 (g4dn.12xlarge)": Machine("pcie", 15.75 * GB, "tcp", 50 * GBIT),
     "8 A100-SXM4-40GB (NVLink)": Machine("nvswitch", 300 * GB),
-    "8 RTX 2080 Ti": Machine("pcie", 15.75 * GB),
+    "8 RTX 2080 Ti": Machine("pcie", 15.75 * GB, gpu="RTX-2080-Ti"),
 }
 """By the name in the tables: NVIDIA's data sheets, as in ``catalog/data/gpus.csv``."""
 
@@ -122,14 +125,15 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
     never = np.full(DRAWS.count, np.inf)
     inside = between = never
     if devices > 1:
-        share = cluster.reached_share(machine.wiring, without)
+        share = cluster.reached_share(cluster.inside_link(machine.wiring, machine.gpu), without)
         assert share is not None
         inside = DRAWS.draw("rate inside a node", reach_of(_claim(machine.inside), share))
     if nodes > 1 and machine.between is not None and machine.transport is not None:
         pcie = devices if machine.wiring == "pcie" else None
         rate = network_rate(_claim(machine.between), machine.transport, without, pcie)
         assert rate is not None
-        between = DRAWS.draw("rate between nodes", rate)
+        pair = pcie and nodes == 2 and machine.transport == "tcp"
+        between = (cluster.PAIR_SHARE if pair else 1.0) * DRAWS.draw("rate between nodes", rate)
     factor = DRAWS.draw("latency of published machines", cluster.latency_factor())
     ring, tree = (
         Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm)))
@@ -157,9 +161,8 @@ def exposed_seconds(
     ready = timeline.bucket_readiness(model.gradients, tuple(model.ready * step), buckets)
     each = collective_times.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
     late = timeline.exposed_seconds(np.broadcast_to(ready, each.shape), each)
-    seen = exposure.shown_seconds(
-        late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows")
-    )
+    uniforms = DRAWS.uniforms("share of the hidden exchange that shows")
+    seen = exposure.shown_seconds(late, each.sum(axis=1), fabric.narrowest, uniforms)
     error = np.exp(spread * DRAWS.normals("error of the exchange model"))
     return np.asarray(seen * error / error.mean(), np.float64)
 
@@ -167,6 +170,25 @@ def exposed_seconds(
 def ring_seconds(model: Model, ranks: int, rate: float) -> float:
     """The plain α–β of a ring whose payload crosses one link, none of it hidden."""
     return 2 * (ranks - 1) / ranks * model.bytes / rate
+
+
+_PASSES, _KERNELS, _EAGER_SECONDS = 13, 9, 10e-6
+"""Over a gradient, for it, and of each that Python starts: what AdaptDL does on a single GPU alone, where it compares
+gradients with those of the step before (``gradient_noise_scale.py`` of petuum/adaptdl @0571c84: two norms, a mean and
+a copy more)."""
+
+
+def step_alone(name: str, row: dict[str, str]) -> float:
+    """Seconds of a step on one GPU, without what its source's framework does on one and not on several."""
+    step = float(row["batch_per_gpu"] or _ANY_BATCH) / float(row["value"])
+    if not row["source"].startswith("siasosp23"):
+        return step
+    rate = shipped_sheets()[row["gpu"]].memory_bytes_per_second
+    assert rate is not None
+    trained = model(name)
+    return (
+        step - _PASSES * trained.bytes / rate - len(trained.gradients) * _KERNELS * _EAGER_SECONDS
+    )
 
 
 def throughputs() -> Iterator[Prediction]:
@@ -216,7 +238,7 @@ def scaling_rows() -> list[dict[str, str]]:
 def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[str, str]:
     source, name, hardware, batch, precision, data = key
     ranks, nodes = int(row["n_gpus"]), int(row["n_nodes"])
-    step = float(batch or _ANY_BATCH) / float(alone["value"])
+    samples, step = float(batch or _ANY_BATCH), step_alone(name, alone)
     predicted = exposed_seconds(
         model(name), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0
     )
@@ -230,7 +252,7 @@ def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[s
         "data": data,
         "nodes": str(nodes),
         "devices": str(ranks),
-        "one_per_s": alone["value"],
+        "one_per_s": f"{samples / step:.6g}",
         "all_per_s": row["value"],
         "exchange": f"{float(np.median(predicted)) / step:.4f}",
         "as_of": _PUBLISHED.get(short, _LOOKED_UP),
@@ -268,7 +290,7 @@ def model_spread(without: str | None = None) -> float:
         )
         node = next(other for same, _, other in _pairs() if same == key and other["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
-        step = batch / float(alone["value"])
+        step = step_alone(row["model"], alone)
         within, whole = (
             float(
                 np.median(
@@ -285,14 +307,15 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     source, name, hardware, batch, precision, data = key
     machine, ranks, nodes = MACHINES[hardware], int(row["n_gpus"]), int(row["n_nodes"])
     exchanges, short = model(name), source.split(" (")[0]
-    samples = float(batch or _ANY_BATCH)
-    step = samples / float(alone["value"])
+    samples, step = float(batch or _ANY_BATCH), step_alone(name, alone)
     crowded = step * (
         1 + compute_ratios.crowding_quantiles(DRAWS.uniforms("crowding"), without=short)
     )
     spread = model_spread(without=name)
-    # Links inside a node are told from other sources; sockets of machines with PCIe have one source, of one model.
-    links = fabric(machine, nodes, ranks // nodes, without=key[0] if nodes == 1 else None)
+    # Links inside a node are told from other sources, or of the same one's other model; sockets of machines with PCIe
+    # have one source, of one model.
+    without = key[0] if machine.gpu is None else f"{key[0]}, {name}"
+    links = fabric(machine, nodes, ranks // nodes, without=without if nodes == 1 else None)
     whole = crowded + exposed_seconds(exchanges, step, links, spread)
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + ring_seconds(exchanges, ranks, link)
@@ -303,7 +326,7 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
         samples=ranks * samples,
         step=whole,
         baselines={
-            "perfect scaling": ranks * float(alone["value"]),
+            "perfect scaling": ranks * samples / step,
             "payload over one link": ranks * samples / plain,
         },
     )

@@ -25,9 +25,10 @@ from stash.predict.cluster import (
     NodeTransport,
     Storage,
     Target,
+    links_of_gpu,
     transport_used,
 )
-from stash.predict.cluster_sources import links_of_gpu, network_rate, target_of_instance
+from stash.predict.cluster_sources import network_rate, target_of_instance
 from stash.predict.draws import Quantity, given_quantity
 from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.ui.options import Options, declarations, option, read_as

@@ -317,9 +317,8 @@ class ExchangeModel:
         """Of a job that does not tell when gradients are ready, all but its last bucket could hide."""
         whole = exchange_seconds(fabric, self._job(), backend, changes)
         uniforms = self._draws.uniforms("share of the hidden exchange that shows")
-        return shown_seconds(
-            self._exposed_seconds(fabric, backend, changes, whole), whole, uniforms
-        )
+        late = self._exposed_seconds(fabric, backend, changes, whole)
+        return shown_seconds(late, whole, fabric.narrowest, uniforms)
 
     def _blend_payload_rule(
         self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges
