@@ -119,12 +119,6 @@ def tree(fabric: Fabric, sizes: Array) -> Array:
     return _add_latency(hops, per_byte / TREE_SHARE, sizes)
 
 
-def payload_seconds(fabric: Fabric, size: float) -> Array:
-    """The plain rule: 2(p−1)/p · n over the narrowest link, and nothing else, ``[draws]``."""
-    seconds: Array = 2 * (fabric.ranks - 1) / fabric.ranks * size / fabric.narrowest
-    return seconds
-
-
 def half_exchange(fabric: Fabric, sizes: Array) -> Array:
     """All-gather to, or reduce-scatter of, so many bytes by a ring: each is half of an all-reduce of them.
 

@@ -27,7 +27,6 @@ from stash.predict.exposure import (
     exchange_of,
     exchange_seconds,
     exposed_seconds,
-    payload_seconds,
     shown_seconds,
 )
 from stash.predict.forecast import PredictedStall, PredictedStalls
@@ -67,8 +66,6 @@ class _Seen:
     modelled: Array
     alone: Array
     alone_within: Array
-    payload: Array
-    """Of all ranks, by the plain rule (``exposure.payload_seconds``)."""
     hidden: Array
     """Of the whole exchange."""
     hidden_within: Array
@@ -190,15 +187,7 @@ class ExchangeModel:
                 spread = MODEL_SPREAD
             else:
                 spread = HELD_SPREAD if work.is_ready_known else UNREADY_SPREAD
-            held = self._calibrated_stall(seen, reach, target.backend, changes, spread)
-            if (
-                target.backend == "nccl"
-                and name == "network"
-                and not same
-                and changes.sharding is None
-            ):
-                held = self._blend_payload_rule(held, seen, reach, changes)
-            return held + later
+            return self._calibrated_stall(seen, reach, target.backend, changes, spread) + later
         shows = target.backend == "nccl" and not work.gathered  # then half to all of it does
         within = None if shows else self._find_calibration("interconnect", apart=False)
         if not work.is_ready_known and within is not None and changes.sharding is None:
@@ -320,20 +309,6 @@ class ExchangeModel:
         late = self._exposed_seconds(fabric, backend, changes, whole)
         return shown_seconds(late, whole, fabric.narrowest, uniforms)
 
-    def _blend_payload_rule(
-        self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges
-    ) -> Array:
-        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more; or
-        less, no more than in proportion. Of what the payload takes inside a node nothing is taken off. The rule
-        never falls where the payload takes longer, so faster links never make a step longer.
-        """
-        now = payload_seconds(reach.whole, self._job(), changes)
-        # Noise below zero is in no proportion to anything.
-        in_proportion = np.minimum(seen.waited, seen.waited * (now / seen.payload))
-        by_rule = np.maximum(seen.waited + (now - seen.payload), in_proportion)
-        blended: Array = (held + by_rule) / 2
-        return blended
-
     def _calibrated_stall(
         self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float
     ) -> Array:
@@ -420,8 +395,7 @@ class ExchangeModel:
                 0.0, inside - self._measured_wait("interconnect", apart=False)
             )
         modelled = self._model_stall(reach, backend, AS_MEASURED, hidden, hidden_within)
-        sent = payload_seconds(reach.whole, self._job(), AS_MEASURED)
-        return _Seen(waited, modelled, whole, inside, sent, hidden, hidden_within)
+        return _Seen(waited, modelled, whole, inside, hidden, hidden_within)
 
     def _measured_wait(self, name: str, apart: bool) -> Array:
         """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""
