@@ -15,21 +15,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from bench import recorded
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
-from stash.core.records.host import Gpu, Host
-from stash.core.records.profile import (
-    Block,
-    Collective,
-    Gradient,
-    Profile,
-    Rank,
-    Settings,
-    Workload,
-)
+from bench.predict.published_profile import published_profile
+from stash.core.records.profile import Collective, Profile
 from stash.predict import cluster
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, shipped_catalog, stall_draws
@@ -39,8 +29,6 @@ PARAMETERS = {"llama2_70b_lora": 44.6e6 / 8, "retinanet": 38.0e6, "dlrm_dcnv2": 
 DLRM that are no table."""
 SHARED_BY = {"llama2_70b_lora": 8}
 """Ranks of one replica."""
-RUNGS = {False: ("solo", "crowd", "node"), True: ("solo", "crowd", "node", "cluster")}
-"""By whether there are several nodes."""
 
 
 @dataclass(frozen=True)
@@ -87,70 +75,32 @@ def load_systems() -> list[System]:
 def profile_of(system: System) -> Profile:
     """What a profile would hold that knows no more than was logged."""
     size = int(4 * PARAMETERS[system.benchmark])
-    step, rungs = system.batch / system.per_second, RUNGS[system.nodes > 1]
-    ready = np.linspace(0.35, 0.97, 50) * step
     gpu = next(each for each in shipped_catalog().gpus if each.name == system.gpu)
-    gpus = tuple(
-        Gpu(index=each, name=gpu.name, memory_bytes=int(gpu.memory_bytes or 0))
-        for each in range(system.devices)
-    )
-    share = cluster.reached_share("nvswitch")
-    outside = cluster.reached_share("infiniband")
-    assert share is not None
+    inside, outside = cluster.reached_share("nvswitch"), cluster.reached_share("infiniband")
+    assert inside is not None
     assert outside is not None
-    rates = {"node": (system.devices, (gpu.nvlink_bytes_per_second or 0.0) * share.value)}
+    rates = {"node": (system.devices, (gpu.nvlink_bytes_per_second or 0.0) * inside.value)}
     if system.nodes > 1:
         rates["world"] = (system.ranks, system.between * outside.value)
-    return Profile(
-        stash_version="0",
-        created="2026-11-29T00:00:00+00:00",
-        workload=Workload(
-            command=("train.py",),
-            name=f"unpublished {system.benchmark}",
-            batch=system.batch // system.replicas,
-            gradients=tuple(
-                Gradient(name=f"layer{number}", bytes=size // 50, ready_seconds=float(seconds))
-                for number, seconds in enumerate(ready)
-            ),
-            bucket_bytes=(size,),
-            replicas=system.replicas,
-            precision="bfloat16",
-        ),
-        hosts=tuple(Host(hostname=f"node{node}", gpus=gpus) for node in range(system.nodes)),
-        ranks=tuple(
-            Rank(
-                rank=rank,
-                node=rank // system.devices,
-                local_rank=rank % system.devices,
-                device=f"cuda:{rank % system.devices}",
-            )
-            for rank in range(system.ranks)
-        ),
-        software={},
-        settings=Settings(
-            precision=0.02, budget_seconds=60.0, rungs=rungs, isolated=False, why="published"
-        ),
-        collectives=tuple(
-            Collective(
-                scope=scope, ranks=ranks, bytes=size, seconds=2 * (ranks - 1) / ranks * size / rate
-            )
-            for scope, (ranks, rate) in rates.items()
-        ),
-        blocks=tuple(
-            Block(
-                round=number,
-                rung=rung,
-                rank=rank,
-                steps=10,
-                seconds=10 * step * (1 + wiggle),
-                samples=10 * system.batch // system.replicas,
-            )
-            for number, wiggle in enumerate((-0.001, 0.001, -0.001, 0.001, 0.0, 0.0))
-            for rung in rungs
-            for rank in range(1 if rung == "solo" else system.ranks)
-        ),
-        ended="precision",
-        elapsed_seconds=60.0,
+    made = published_profile(
+        system.benchmark,
+        gpu,
+        step=system.batch / system.per_second,
+        batch=system.batch // system.replicas,
+        parameters=PARAMETERS[system.benchmark],
+        precision="bfloat16",
+        nodes=system.nodes,
+        devices=system.devices,
+    )
+    sent = tuple(
+        Collective(
+            scope=scope, ranks=ranks, bytes=size, seconds=2 * (ranks - 1) / ranks * size / rate
+        )
+        for scope, (ranks, rate) in rates.items()
+    )
+    more = {"replicas": system.replicas, "bucket_bytes": (size,)}
+    return made.model_copy(
+        update={"collectives": sent, "workload": made.workload.model_copy(update=more)}
     )
 
 

@@ -350,7 +350,13 @@ def retarget(
     if wanted.network is not None:
         update["network"] = _make_network(target, wanted.network, wanted.transport, devices)
     if wanted.network_times is not None:
-        update["network"] = _speed_up_network(target, wanted.network_times)
+        times, old = f"--network {wanted.network_times:g}x", target.network
+        if old is None or old.bytes_per_second is None:
+            raise UserError(
+                f"{times}: the network that was profiled is unknown; give a rate, like 100gbit"
+            )
+        faster = old.bytes_per_second.scale(wanted.network_times, source=times)
+        update["network"] = old.model_copy(update={"bytes_per_second": faster})
     if wanted.disk is not None:
         update["storage"] = Storage(bytes_per_second=given_quantity(wanted.disk, "--disk"))
     for field, value in (("cores", wanted.cpus), ("memory_bytes", wanted.memory)):
@@ -422,19 +428,6 @@ def _reachable_rate(claimed: Quantity, transport: NetworkKind, pcie: int | None)
         for name in ("value", "low", "high")
     }
     return found.model_copy(update=ends)
-
-
-def _speed_up_network(target: Target, times: float) -> Network:
-    old = target.network
-    if old is None or old.bytes_per_second is None:
-        raise UserError(
-            f"--network {times:g}x: the network that was profiled is unknown; give a rate, like 100gbit"
-        )
-    return old.model_copy(
-        update={
-            "bytes_per_second": old.bytes_per_second.scale(times, source=f"--network {times:g}x")
-        }
-    )
 
 
 def named_gpu(name: str, known: Catalog) -> GpuFacts:

@@ -18,7 +18,6 @@ from stash.predict.gpu_scale import (
     PRECISION_SPREAD,
     UNCOUNTED,
     GpuCell,
-    GpuScale,
     StepMix,
     peak_flops,
     published_scale,
@@ -63,7 +62,11 @@ def time_ratio(
     )
     seen = [gpu.model for gpu in (first, second) if scale.has_row(key, gpu.model)]
     what = f"{model} on {' and '.join(seen)}{_AMONG}" if seen else f"none of {model} on these GPUs"
-    source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
+    source = f"one scale of {len(scale.rows)} published speeds, {what}"
+    measured = {row.gpu for row in scale.rows}
+    unseen = [gpu.name for gpu in (first, second) if gpu.model not in measured]
+    if unseen:
+        source += f"; {' and '.join(unseen)} by data sheet alone"
     if mix.products is not None:
         source += f"; by its operators {mix.products:.0%} of a step on an A100 is products"
     if mix.strict and (first.tensor_tf32_flops_per_second or second.tensor_tf32_flops_per_second):
@@ -79,12 +82,6 @@ def time_ratio(
 
 _NORMAL = 1.96
 """Half of a 95 % interval in standard deviations."""
-
-
-def _sheets_alone(scale: GpuScale, *asked: GpuFacts) -> str:
-    measured = {row.gpu for row in scale.rows}
-    names = [gpu.name for gpu in asked if gpu.model not in measured]
-    return f"; {' and '.join(names)} by data sheet alone" if names else ""
 
 
 def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:

@@ -206,11 +206,14 @@ class ExchangeModel:
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        return (
-            self._uncalibrated_stall(reach, target.backend, changes)
-            * self._model_error(MODEL_SPREAD)
-            + later
-        )
+        if target.backend != "nccl" or changes.sharding is not None:
+            there = self._model_stall(reach, target.backend, changes)
+        else:  # most of what could hide shows
+            there = self._shown_seconds(reach.whole, target.backend, changes)
+            if reach.within is not None:
+                inside = self._shown_seconds(reach.within, target.backend, changes)
+                there = np.maximum(0.0, there - inside)
+        return there * self._model_error(MODEL_SPREAD) + later
 
     def _network_stall(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall as a difference, where none like it was measured: all ranks' exchange less a node's.
@@ -287,19 +290,6 @@ class ExchangeModel:
             return found
         return np.maximum(
             0.0, found - self._exposed_seconds(reach.within, backend, changes, hidden_within)
-        )
-
-    def _uncalibrated_stall(
-        self, reach: _Reach, backend: Backend, changes: ExchangeChanges
-    ) -> Array:
-        """As ``_model_stall``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
-        if backend != "nccl" or changes.sharding is not None:
-            return self._model_stall(reach, backend, changes)
-        found = self._shown_seconds(reach.whole, backend, changes)
-        return (
-            found
-            if reach.within is None
-            else np.maximum(0.0, found - self._shown_seconds(reach.within, backend, changes))
         )
 
     def _shown_seconds(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges) -> Array:
