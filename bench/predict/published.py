@@ -15,7 +15,7 @@ that is the mean of the three models of which somebody did.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as File
 
@@ -88,6 +88,8 @@ class Model:
 
     gradients: tuple[int, ...]
     ready: Array
+    tensors: int = 0
+    """Gradients of the model itself, where those above are of one like it."""
     bucket: float = 25 * timeline.MIB
     """Bytes of a bucket: DistributedDataParallel's default, unless the script is known to differ."""
 
@@ -106,6 +108,15 @@ def timed_model(name: str) -> Model:
     )
 
 
+_TIMED = {
+    "ResNet-50": "resnet50",
+    "ResNet50v1.5": "resnet50",
+    "ResNet-18": "resnet50",
+    "VGG16": "vgg16",
+}
+"""Models that were timed, or one like them: of residual networks most bytes are ready early in the backward pass."""
+
+
 @cache
 def model(name: str) -> Model:
     """A published model."""
@@ -113,11 +124,14 @@ def model(name: str) -> Model:
         row for row in recorded.rows(recorded.PUBLISHED / "models.csv") if row["model"] == name
     )
     bucket, parts, size = float(row["bucket_bytes"]), int(row["parts"]), int(row["parameters"])
-    known = {"ResNet-50": "resnet50", "ResNet50v1.5": "resnet50", "VGG16": "vgg16"}
-    if name in known:
-        return replace(timed_model(known[name]), bucket=bucket)
+    if name in _TIMED:
+        like = timed_model(_TIMED[name])
+        times = size * 4 / like.bytes
+        return Model(
+            tuple(round(times * each) for each in like.gradients), like.ready, parts, bucket
+        )
     passes = float(np.mean([timed_model(each).ready[-1] for each in STEPS]))
-    return Model((size * 4 // parts,) * parts, np.linspace(0.0, passes, parts), bucket)
+    return Model((size * 4 // parts,) * parts, np.linspace(0.0, passes, parts), parts, bucket)
 
 
 def fabric(machine: Machine, nodes: int, devices: int, without: str | None = None) -> Fabric:
@@ -186,9 +200,7 @@ def step_alone(name: str, row: dict[str, str]) -> float:
     rate = shipped_sheets()[row["gpu"]].memory_bytes_per_second
     assert rate is not None
     trained = model(name)
-    return (
-        step - _PASSES * trained.bytes / rate - len(trained.gradients) * _KERNELS * _EAGER_SECONDS
-    )
+    return step - _PASSES * trained.bytes / rate - trained.tensors * _KERNELS * _EAGER_SECONDS
 
 
 def throughputs() -> Iterator[Prediction]:

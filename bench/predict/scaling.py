@@ -19,6 +19,7 @@ from bench import recorded
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from bench.predict.published_profile import published_profile
+from bench.table import median_90
 from stash.core.records.profile import Collective, Profile
 from stash.predict import cluster
 from stash.predict.changes import Alteration
@@ -137,9 +138,10 @@ def _prediction(small: System, large: System) -> Prediction:
 
 
 def section() -> str:
-    return evidence(
-        "Scaling to hundreds of GPUs", " ".join((__doc__ or "").split()), list(predictions())
-    )
+    found = list(predictions())
+    errors = median_90(each.error for each in found)
+    text = f"{' '.join((__doc__ or '').split())} All {len(found)}: {errors}."
+    return evidence("Scaling to hundreds of GPUs", text, found)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -99,6 +99,7 @@ def loading_of(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading 
         if host is None
         else cores_worth(is_rented(host), usable_threads(host), ranks * (workers + 1), draws),
     )
+    work = _fit_work_to_steps(pipeline, work, breakdown)
     rate = _storage_rate(profile, breakdown, pipeline, work)
     if rate is not None:
         pipeline = pipeline.replace_cache(1.0, draws.draw("storage", rate))
@@ -191,6 +192,27 @@ def _core_seconds(
         if making is None and with_loading is not None:
             making = max(0.0, with_loading - busy) * threads / ranks
     return training or 0.0, making
+
+
+def _fit_work_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work:
+    """Work that fits into the steps that were measured with it: no worker and no core is busy for longer than they
+    take.
+
+    Workers' times hold waiting for cores, and may hold batches of a neighbouring block. Where batches vary by so much
+    that the queue would have made steps longer than they were, they are taken as equal.
+    """
+    warm = sum(stall.seconds for stall in breakdown.stalls if stall.name != "fetch")
+    trains = warm - breakdown.seconds("prep")
+    samples = pipeline.batches * pipeline.samples
+    most = (warm if pipeline.workers else warm - trains) / samples * max(1, pipeline.workers)
+    made = work.make_seconds if most <= 0 else np.minimum(work.make_seconds, most)
+    on_cores = np.minimum(work.core_seconds, made)
+    if pipeline.cores is not None:
+        left = np.maximum(0.0, pipeline.cores * warm / pipeline.ranks - work.train_core_seconds)
+        on_cores = np.minimum(on_cores, left / samples)
+    held = replace(work, make_seconds=made, core_seconds=on_cores)
+    queued = float(np.mean(step_seconds(pipeline, held, np.full_like(made, trains))))
+    return held if queued <= warm else replace(held, variation=0.0)
 
 
 def _median_step(

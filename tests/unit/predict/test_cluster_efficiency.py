@@ -89,9 +89,9 @@ def test_every_row_of_the_tables_is_whole() -> None:
 
 
 def test_cards_that_cannot_read_each_others_memory_share_a_slower_pcie():
-    """Of 15.75 GB/s: what two models' steps on 2080 Ti wait for tells 1.3 to 2.2."""
+    """Of 15.75 GB/s: what steps of two models wait for tells 1.3 to 1.9."""
     assert cluster.inside_link("pcie", "NVIDIA GeForce RTX 2080 Ti") == "pcie-host"
     assert {cluster.inside_link("pcie", gpu) for gpu in ("T4", "RTX-6000", None)} == {"pcie"}
     assert cluster.inside_link("nvlink", "RTX-2080-Ti") == "nvlink"
     share = cluster.reached_share("pcie-host")
-    assert 15.75 * share.value == pytest.approx(1.84, abs=0.01)
+    assert 15.75 * share.value == pytest.approx(1.66, abs=0.01)
