@@ -10,6 +10,7 @@ from bench.machine import arguments
 from bench.predict import (
     epochs,
     gpus,
+    growth,
     published,
     scaling,
     testbed,
@@ -19,6 +20,7 @@ from bench.table import deliver, page_path
 
 SECTIONS = (
     published.section,
+    growth.section,
     testbed.section,
     gpus.section,
     scaling.section,
@@ -32,6 +34,7 @@ def rules_table() -> str:
         *gpus.predictions(),
         *gpus.other_batches(),
         *published.throughputs(),
+        *growth.predictions(),
         *scaling.predictions(),
         *epochs.predictions(),
     ]

@@ -205,11 +205,11 @@ def step_alone(name: str, row: dict[str, str]) -> float:
 
 def throughputs() -> Iterator[Prediction]:
     """Every published throughput on several GPUs of a known machine."""
-    for key, alone, row in _pairs():
+    for key, alone, row in pairs():
         yield _prediction(key, alone, row)
 
 
-def _pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
+def pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
     """Every row of several GPUs of a known machine, with that of one GPU."""
     groups: dict[Key, list[dict[str, str]]] = {}
     for row in _list_known_rows():
@@ -238,11 +238,11 @@ def scaling_rows() -> list[dict[str, str]]:
 
     What real data add to a step is its input, a stall of its own.
     """
-    pairs = [pair for pair in _pairs() if pair[2]["n_nodes"] == "1"]
-    synthetic = {key[0] for key, *_ in pairs if key[-1] == "synthetic"}
+    inside = [pair for pair in pairs() if pair[2]["n_nodes"] == "1"]
+    synthetic = {key[0] for key, *_ in inside if key[-1] == "synthetic"}
     return [
         _scaling_row(*pair)
-        for pair in pairs
+        for pair in inside
         if pair[0][-1] == "synthetic" or pair[0][0] not in synthetic
     ]
 
@@ -288,7 +288,7 @@ def model_spread(without: str | None = None) -> float:
     so few.
     """
     logs = []
-    for key, alone, row in _pairs():
+    for key, alone, row in pairs():
         if (
             row["n_nodes"] == "1"
             or key[1] == without
@@ -300,7 +300,7 @@ def model_spread(without: str | None = None) -> float:
             float(row["batch_per_gpu"]),
             MACHINES[row["hardware"]],
         )
-        node = next(other for same, _, other in _pairs() if same == key and other["n_gpus"] == "8")
+        node = next(other for same, _, other in pairs() if same == key and other["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
         step = step_alone(row["model"], alone)
         within, whole = (

@@ -224,18 +224,22 @@ PAIR_SHARE = 0.5
 pair: 0.44 to 0.62 of three's and four's on T4s, 0.66 on V100s (``catalog/data/collectives.csv``)."""
 
 
-def is_single_pair(target: Target) -> bool:
-    """Whether these are two machines whose sockets carry ``PAIR_SHARE``, as far as data sheets tell."""
-    network, inside = target.network, target.inside
-    rate = None if network is None else network.bytes_per_second
-    if target.nodes != 2 or target.backend != "nccl" or network is None or rate is None:
-        return False
+def shares_pair(target: Target) -> bool:
+    """Whether nodes talk by NCCL over sockets, and their GPUs have no links of their own."""
+    inside = target.inside
     linked = (
         links_of_gpu(target.device)
         if inside is None or inside.wiring is None
         else inside.wiring != "pcie"
     )
-    return rate.origin == "data sheet" and transport_used(network) == "sockets" and not linked
+    return target.backend == "nccl" and transport_used(target.network) == "sockets" and not linked
+
+
+def is_sheet_pair(target: Target) -> bool:
+    """Whether these are two such machines, as far as data sheets tell: their sockets carry ``PAIR_SHARE``."""
+    rate = None if target.network is None else target.network.bytes_per_second
+    known = rate is not None and rate.origin == "data sheet"
+    return target.nodes == 2 and known and shares_pair(target)
 
 
 @lru_cache(maxsize=1)

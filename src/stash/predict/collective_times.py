@@ -21,7 +21,7 @@ from stash.predict.cluster import (
     Backend,
     Target,
     hop_latency,
-    is_single_pair,
+    is_sheet_pair,
     latency_factor,
 )
 from stash.predict.draws import Array, Draws, Quantity, Used
@@ -119,6 +119,12 @@ def tree(fabric: Fabric, sizes: Array) -> Array:
     return _add_latency(hops, per_byte / TREE_SHARE, sizes)
 
 
+def payload_seconds(fabric: Fabric, size: float) -> Array:
+    """The plain rule: 2(p−1)/p · n over the narrowest link, and nothing else, ``[draws]``."""
+    seconds: Array = 2 * (fabric.ranks - 1) / fabric.ranks * size / fabric.narrowest
+    return seconds
+
+
 def half_exchange(fabric: Fabric, sizes: Array) -> Array:
     """All-gather to, or reduce-scatter of, so many bytes by a ring: each is half of an all-reduce of them.
 
@@ -169,7 +175,7 @@ def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric
     never = np.full(draws.count, np.inf)
     inside, between = never, never
     if nodes > 1:
-        share = PAIR_SHARE if is_single_pair(target) else 1.0
+        share = PAIR_SHARE if is_sheet_pair(target) else 1.0
         between = share * draws.draw("rate between nodes", rate_between(target))
     # A rate measured over all ranks stands for links not measured: it is of the narrowest of them.
     unknown = target.inside is None or target.inside.bytes_per_second is None

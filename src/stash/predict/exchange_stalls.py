@@ -10,14 +10,14 @@ is what the exchange of all ranks exposes *beyond* that inside a node, in the mo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown, Missing
 from stash.core.ladder import EXCHANGE_STALLS, Situation, why_no_stall
 from stash.core.records.profile import Profile
-from stash.predict.cluster import Backend, Target
+from stash.predict.cluster import PAIR_SHARE, Backend, Target, shares_pair
 from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
 from stash.predict.draws import Array, Draws, least_certain
 from stash.predict.exposure import (
@@ -27,6 +27,7 @@ from stash.predict.exposure import (
     exchange_of,
     exchange_seconds,
     exposed_seconds,
+    payload_seconds,
     shown_seconds,
 )
 from stash.predict.forecast import PredictedStall, PredictedStalls
@@ -66,6 +67,8 @@ class _Seen:
     modelled: Array
     alone: Array
     alone_within: Array
+    payload: Array
+    """Of all ranks, by the plain rule (``exposure.payload_seconds``)."""
     hidden: Array
     """Of the whole exchange."""
     hidden_within: Array
@@ -187,7 +190,15 @@ class ExchangeModel:
                 spread = MODEL_SPREAD
             else:
                 spread = HELD_SPREAD if work.is_ready_known else UNREADY_SPREAD
-            return self._calibrated_stall(seen, reach, target.backend, changes, spread) + later
+            held = self._calibrated_stall(seen, reach, target.backend, changes, spread)
+            if (
+                target.backend == "nccl"
+                and name == "network"
+                and not same
+                and changes.sharding is None
+            ):
+                held = self._blend_payload_rule(held, seen, reach, changes)
+            return held + later
         shows = target.backend == "nccl" and not work.gathered  # then half to all of it does
         within = None if shows else self._find_calibration("interconnect", apart=False)
         if not work.is_ready_known and within is not None and changes.sharding is None:
@@ -232,8 +243,19 @@ class ExchangeModel:
 
     def _reach(self, name: str, target: Target, apart: bool) -> _Reach:
         """Raises UnknownFactError."""
-        whole = self._inside(target) if name == "interconnect" else fabric_of(target, self._draws)
+        if name == "interconnect":
+            whole = self._inside(target)
+        else:
+            whole = self._beyond_pair(fabric_of(target, self._draws), target)
         return _Reach(whole, self._inside(target) if apart else None)
+
+    def _beyond_pair(self, fabric: Fabric, target: Target) -> Fabric:
+        """More nodes than the pair that was measured: as fast as it, or as ``PAIR_SHARE`` has it, or between."""
+        measured = self._base.nodes == 2 and target.network == self._base.network
+        if target.nodes <= 2 or not (measured and shares_pair(self._base)):
+            return fabric
+        faster = self._draws.uniforms("more nodes than a pair") * (1 / PAIR_SHARE - 1)
+        return replace(fabric, between=fabric.between * (1 + faster))
 
     def _inside(self, target: Target) -> Fabric:
         """Of one node; many targets share it."""
@@ -298,6 +320,20 @@ class ExchangeModel:
         uniforms = self._draws.uniforms("share of the hidden exchange that shows")
         late = self._exposed_seconds(fabric, backend, changes, whole)
         return shown_seconds(late, whole, fabric.narrowest, uniforms)
+
+    def _blend_payload_rule(
+        self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges
+    ) -> Array:
+        """The mean of the held model and of the plain rule: what was waited, and what the payload takes more; or
+        less, no more than in proportion. Of what the payload takes inside a node nothing is taken off. The rule
+        never falls where the payload takes longer, so faster links never make a step longer.
+        """
+        now = payload_seconds(reach.whole, self._job(), changes)
+        # Noise below zero is in no proportion to anything.
+        in_proportion = np.minimum(seen.waited, seen.waited * (now / seen.payload))
+        by_rule = np.maximum(seen.waited + (now - seen.payload), in_proportion)
+        blended: Array = (held + by_rule) / 2
+        return blended
 
     def _calibrated_stall(
         self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float
@@ -385,7 +421,8 @@ class ExchangeModel:
                 0.0, inside - self._measured_wait("interconnect", apart=False)
             )
         modelled = self._model_stall(reach, backend, AS_MEASURED, hidden, hidden_within)
-        return _Seen(waited, modelled, whole, inside, hidden, hidden_within)
+        sent = payload_seconds(reach.whole, self._job(), AS_MEASURED)
+        return _Seen(waited, modelled, whole, inside, sent, hidden, hidden_within)
 
     def _measured_wait(self, name: str, apart: bool) -> Array:
         """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""

@@ -239,6 +239,18 @@ def shown_seconds(late: Array, alone: Array, rate: Array, uniforms: Array) -> Ar
     return exposed
 
 
+def payload_seconds(fabric: Fabric, work: StepExchange, changes: ExchangeChanges) -> Array:
+    """Seconds of a step's gradients, or of what a model sharded by its job sends, over the narrowest link, nothing of
+    it hidden, ``[draws]``."""
+    halves = sum(calls * size for calls, size in work.gathered)
+    together: Array = collective_times.payload_seconds(
+        fabric, sum(buckets_of(work, changes)) * changes.compress
+    )
+    return together * exchanges_per_step(work, changes) + collective_times.payload_seconds(
+        fabric, halves / 2
+    )
+
+
 def moments_of(work: StepExchange, changes: ExchangeChanges) -> Array:
     """When each bucket is ready in each step that was looked at, ``[steps, buckets]`` in seconds."""
     return work.moments if changes.bucket_cap is None else _moments(work, buckets_of(work, changes))

@@ -340,10 +340,10 @@ def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() ->
     (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(0.5e8, base)).parts
     assert part.seconds.mean() == pytest.approx(0.090 - 0.025, rel=0.06)
     assert "as much of their exchange hides as did" in part.beyond[0]
-    # With NCCL anything of the 45 ms more shows, 22.5 in the mean.
+    # With NCCL anything of the 45 ms more shows, 22.5 in the mean; the plain rule has all of it, and half of the say.
     cuda = base.model_copy(update={"backend": "nccl"})
     (part,) = ExchangeModel(profile, attribute(profile), cuda, DRAWS).predict(at(0.5e8, cuda)).parts
-    assert part.seconds.mean() == pytest.approx(0.0425, rel=0.06)
+    assert part.seconds.mean() == pytest.approx((0.0425 + 0.065) / 2, rel=0.06)
 
 
 def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_have_none() -> None:

@@ -12,7 +12,7 @@ from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host, Limits
 from stash.core.records.profile import Collective
 from stash.predict.changes import Alteration
-from stash.predict.cluster import Network, socket_limit, transport_used
+from stash.predict.cluster import Network, Target, socket_limit, transport_used
 from stash.predict.cluster_sources import target_of_instance
 from stash.predict.collective_times import fabric_of
 from stash.predict.draws import Draws, Quantity
@@ -73,6 +73,23 @@ def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth() -> None:
     one_each = base_of(gpu_job(nodes=1, ranks=1, hosts=base().profile.hosts[:1]), draws=Draws(64))
     wider = what_if(one_each, Alteration(nodes=2, network=50e9 / 8)).target.network
     assert 0.7e9 < wider.bytes_per_second.value < 1e9
+
+
+def test_more_nodes_than_a_measured_pair_may_carry_up_to_twice_as_much() -> None:
+    """Of T4s, which share PCIe; of GPUs with links of their own a measured rate stays."""
+    pair = base()
+    target = replace_nodes(pair.target, 3)
+    rates = fabric_of(target, pair.draws).between
+    beyond = pair.exchange._beyond_pair(fabric_of(target, pair.draws), target).between
+    assert (beyond / rates).min() == pytest.approx(1.0, abs=0.01)
+    assert (beyond / rates).max() == pytest.approx(2.0, abs=0.01)
+    linked = base_of(gpu_job(), draws=Draws(64))
+    same = fabric_of(replace_nodes(linked.target, 3), linked.draws)
+    assert linked.exchange._beyond_pair(same, replace_nodes(linked.target, 3)) is same
+
+
+def replace_nodes(target: Target, nodes: int) -> Target:
+    return target.model_copy(update={"nodes": nodes})
 
 
 def test_what_the_profile_used_is_told_by_its_rate() -> None:
