@@ -18,16 +18,14 @@ from datetime import date
 from functools import cached_property
 from itertools import product
 
-import numpy as np
-
 from bench.plan.judged import SURELY, Truth, Verdict, judge, reliability_table, verdict_table
 from bench.plan.tables import Cell, Job, Setup, jobs, prices
+from bench.predict.published_profile import published_profile
 from stash.catalog import reference
 from stash.catalog.facts import Instance, Price
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.records.host import Gpu, Host
-from stash.core.records.profile import Block, Gradient, Memory, Profile, Rank, Settings, Workload
+from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
@@ -47,54 +45,14 @@ CLOUD = "published"
 
 
 def profile_of(job: Job, setup: Setup, cell: Cell) -> Profile:
-    """What a profile of one GPU would hold of such a job: its step, its batch, and when 50 equal gradients are ready.
-
-    Under a name that nobody published.
-    """
-    step = cell.batch / cell.per_second
-    gpu = Gpu(index=0, name=setup.gpu, memory_bytes=int(setup.facts.memory_bytes or 0))
-    ready = np.linspace(0.35, 0.97, 50) * step
-    gradients = tuple(
-        Gradient(
-            name=f"layer{number}", bytes=int(job.parameters * 4 / 50), ready_seconds=float(seconds)
-        )
-        for number, seconds in enumerate(ready)
-    )
-    blocks = tuple(
-        Block(
-            round=number,
-            rung="solo",
-            rank=0,
-            steps=10,
-            seconds=10 * step * (1 + wiggle),
-            samples=10 * cell.batch,
-        )
-        for number, wiggle in enumerate((-0.002, 0.002, -0.001, 0.001, 0.0, 0.0))
-    )
-    return Profile(
-        stash_version="0",
-        created=f"{TODAY.isoformat()}T00:00:00+00:00",
-        workload=Workload(
-            command=("train.py",),
-            name=f"unpublished {job.model}",
-            batch=cell.batch,
-            gradients=gradients,
-            parameters=int(job.parameters),
-            parameter_bytes=int(4 * job.parameters),
-            precision="float16" if job.precision == "amp" else "float32",
-        ),
-        hosts=(Host(hostname="here", gpus=(gpu,)),),
-        ranks=(Rank(rank=0, node=0, local_rank=0, device="cuda:0"),),
-        software={},
-        settings=Settings(
-            precision=0.02, budget_seconds=60.0, rungs=("solo",), isolated=False, why="published"
-        ),
-        blocks=blocks,
-        memory=(
-            Memory(rank=0, allocated_bytes=int(10**9 + 8 * job.parameters)),
-        ),  # gradients, too: any batch fits
-        ended="precision",
-        elapsed_seconds=60.0,
+    """What a profile of one GPU would hold of such a job."""
+    return published_profile(
+        job.model,
+        setup.facts,
+        step=cell.batch / cell.per_second,
+        batch=cell.batch,
+        parameters=job.parameters,
+        precision="float16" if job.precision == "amp" else "float32",
     )
 
 

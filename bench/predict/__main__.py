@@ -10,8 +10,10 @@ from bench.machine import arguments
 from bench.predict import (
     epochs,
     gpus,
+    growth,
     power,
     published,
+    scaling,
     testbed,
 )
 from bench.predict.errors import HELD, verdicts
@@ -19,8 +21,10 @@ from bench.table import deliver, page_path
 
 SECTIONS = (
     published.section,
+    growth.section,
     testbed.section,
     gpus.section,
+    scaling.section,
     epochs.section,
     power.section,
 )
@@ -30,7 +34,10 @@ def rules_table() -> str:
     """The table that leads the page: of every published set the best one-line rule, Stash, and who wins."""
     found = [
         *gpus.predictions(),
+        *gpus.other_batches(),
         *published.throughputs(),
+        *growth.predictions(),
+        *scaling.predictions(),
         *epochs.predictions(),
         *power.predictions(),
     ]

@@ -20,11 +20,17 @@ from scipy.stats import t
 
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
-from bench.table import median_90
 from stash.catalog.reference import Speed, speeds
-from stash.predict.compute_ratios import BATCH_EXPONENT
+from stash.predict.compute_ratios import batch_exponent
 from stash.predict.draws import Draws
-from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, sheet_rates, shipped_sheets
+from stash.predict.gpu_scale import (
+    WHOLE_JOBS,
+    GpuScale,
+    cell_of,
+    run_spread,
+    sheet_rates,
+    shipped_sheets,
+)
 
 DRAWS = Draws()
 _SETS = {
@@ -36,6 +42,8 @@ _SETS = {
     "ml-energy/zeus": "Zeus",
     "MLPerf Training v5.1": "MLPerf",
 }
+_BY_EPOCH = "ml-energy/zeus"
+"""Whose rates are epochs, so that its steps are of unknown length."""
 _RULES = {
     "memory rate": (1.0, 0.0),
     "FLOP/s": (0.0, 1.0),
@@ -89,7 +97,12 @@ def section() -> str:
         f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
         f"the first. {' '.join((__doc__ or '').split())}"
     )
-    return "\n\n".join((evidence("Another GPU", split, found), tails(), batches()))
+    batches = evidence(
+        "Another batch",
+        "What does not grow with the batch is the median of other models'.",
+        list(other_batches()),
+    )
+    return "\n\n".join((evidence("Another GPU", split, found), tails(), batches))
 
 
 @cache
@@ -195,27 +208,45 @@ def tails(splits: int = 20) -> str:
     )
 
 
-def batches() -> str:
-    """Steps grow as batch^γ: γ of every series of published speeds, by model."""
+def other_batches() -> Iterator[Prediction]:
+    """Seconds of a step at each published batch, from the same series at the next one, up and down, as runs differ."""
+    pairs = list(_batch_pairs())
+    roots: dict[str, list[float]] = defaultdict(list)
+    for first, second in pairs:
+        more = math.sqrt((second.batch or 1) / (first.batch or 1))
+        before, after = (math.sqrt(step_seconds(row)) for row in (first, second))
+        roots[first.key].append((after - before * more) / (1 - more))
+    for first, second in pairs:
+        without = [float(np.mean(each)) for key, each in roots.items() if key != first.key]
+        ratio, before = (second.batch or 1) / (first.batch or 1), step_seconds(first)
+        exponent = batch_exponent(before, ratio, float(np.median(without)))
+        spread = run_spread(first) * math.sqrt(2)
+        runs = np.exp(spread * DRAWS.normals("two runs"))
+        yield Prediction(
+            "another batch, without the model",
+            f"{first.model} on {first.gpu}, {first.precision}, batch {first.batch} to {second.batch}",
+            step_seconds(second),
+            before * ratio ** DRAWS.draw("batch exponent", exponent) * runs,
+            {"in proportion": before * ratio, "batch^.77": before * ratio**0.77},
+            before * ratio**exponent.value,
+        )
+
+
+def _batch_pairs() -> Iterator[tuple[Speed, Speed]]:
     series: dict[tuple[str, str, str, str], list[Speed]] = defaultdict(list)
     for row in speeds():
-        if row.batch is not None:
+        if row.batch is not None and not row.source.startswith(_BY_EPOCH):
             series[row.key, row.gpu, row.precision, row.series].append(row)
-    found: dict[str, list[float]] = defaultdict(list)
-    for (model, *_), rows in series.items():
-        logs = [math.log(row.batch or 1) for row in rows]
-        if len(set(logs)) > 1:
-            seconds = [log - math.log(row.per_second) for log, row in zip(logs, rows, strict=True)]
-            found[model].append(float(np.polyfit(logs, seconds, 1)[0]))
-    powers = [float(np.mean(each)) for each in found.values()]
-    low, middle, high = np.quantile(powers, (0.05, 0.5, 0.95))
-    errors = [2 ** (BATCH_EXPONENT.value - power) - 1 for power in powers]
-    plain = [2 ** (1 - power) - 1 for power in powers]
-    return (
-        f"## Another batch\n\nγ of {len(powers)} models: {middle:.2f}, {low:.2f} to {high:.2f} of nine in ten. A "
-        f"step at a doubled batch: median and 90th percentile of errors {median_90(errors)}; in proportion "
-        f"{median_90(plain)}."
-    )
+    for rows in series.values():
+        ordered = sorted(rows, key=lambda row: row.batch or 0)
+        for pair in itertools.pairwise(ordered):
+            if pair[0].batch != pair[1].batch:
+                yield from (pair, pair[::-1])
+
+
+def step_seconds(row: Speed) -> float:
+    """Of one GPU's batch."""
+    return (row.batch or 1) / row.per_second
 
 
 if __name__ == "__main__":

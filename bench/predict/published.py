@@ -15,7 +15,7 @@ that is the mean of the three models of which somebody did.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path as File
 
@@ -31,6 +31,7 @@ from stash.predict.cluster_sources import network_rate, reach_of
 from stash.predict.collective_times import Fabric, Hops
 from stash.predict.draws import Array, Draws, Quantity
 from stash.predict.exchange_stalls import MODEL_SPREAD
+from stash.predict.gpu_scale import shipped_sheets
 
 TABLE = ROOT / "src/stash/catalog/data/node_scaling.csv"
 _ANY_BATCH = 128
@@ -58,6 +59,8 @@ class Machine:
     transport: NetworkKind | None = None
     between: float | None = None
     """Bytes per second of all of a node's interfaces."""
+    gpu: str | None = None
+    """Where it says more than its links."""
 
 
 MACHINES = {
@@ -74,7 +77,7 @@ MACHINES = {
     "DGX-A100 80GB": Machine("nvswitch", 300 * GB),
     "4 nodes x 4 T4 (g4dn.12xlarge)": Machine("pcie", 15.75 * GB, "tcp", 50 * GBIT),
     "8 A100-SXM4-40GB (NVLink)": Machine("nvswitch", 300 * GB),
-    "8 RTX 2080 Ti": Machine("pcie", 15.75 * GB),
+    "8 RTX 2080 Ti": Machine("pcie", 15.75 * GB, gpu="RTX-2080-Ti"),
 }
 """By the name in the tables: NVIDIA's data sheets, as in ``catalog/data/gpus.csv``."""
 
@@ -85,6 +88,8 @@ class Model:
 
     gradients: tuple[int, ...]
     ready: Array
+    tensors: int = 0
+    """Gradients of the model itself, where those above are of one like it."""
     bucket: float = 25 * timeline.MIB
     """Bytes of a bucket: DistributedDataParallel's default, unless the script is known to differ."""
 
@@ -103,6 +108,15 @@ def timed_model(name: str) -> Model:
     )
 
 
+_TIMED = {
+    "ResNet-50": "resnet50",
+    "ResNet50v1.5": "resnet50",
+    "ResNet-18": "resnet50",
+    "VGG16": "vgg16",
+}
+"""Models that were timed, or one like them: of residual networks most bytes are ready early in the backward pass."""
+
+
 @cache
 def model(name: str) -> Model:
     """A published model."""
@@ -110,11 +124,14 @@ def model(name: str) -> Model:
         row for row in recorded.rows(recorded.PUBLISHED / "models.csv") if row["model"] == name
     )
     bucket, parts, size = float(row["bucket_bytes"]), int(row["parts"]), int(row["parameters"])
-    known = {"ResNet-50": "resnet50", "ResNet50v1.5": "resnet50", "VGG16": "vgg16"}
-    if name in known:
-        return replace(timed_model(known[name]), bucket=bucket)
+    if name in _TIMED:
+        like = timed_model(_TIMED[name])
+        times = size * 4 / like.bytes
+        return Model(
+            tuple(round(times * each) for each in like.gradients), like.ready, parts, bucket
+        )
     passes = float(np.mean([timed_model(each).ready[-1] for each in STEPS]))
-    return Model((size * 4 // parts,) * parts, np.linspace(0.0, passes, parts), bucket)
+    return Model((size * 4 // parts,) * parts, np.linspace(0.0, passes, parts), parts, bucket)
 
 
 def fabric(machine: Machine, nodes: int, devices: int, without: str | None = None) -> Fabric:
@@ -122,14 +139,15 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
     never = np.full(DRAWS.count, np.inf)
     inside = between = never
     if devices > 1:
-        share = cluster.reached_share(machine.wiring, without)
+        share = cluster.reached_share(cluster.inside_link(machine.wiring, machine.gpu), without)
         assert share is not None
         inside = DRAWS.draw("rate inside a node", reach_of(_claim(machine.inside), share))
     if nodes > 1 and machine.between is not None and machine.transport is not None:
         pcie = devices if machine.wiring == "pcie" else None
         rate = network_rate(_claim(machine.between), machine.transport, without, pcie)
         assert rate is not None
-        between = DRAWS.draw("rate between nodes", rate)
+        pair = pcie and nodes == 2 and machine.transport == "tcp"
+        between = (cluster.PAIR_SHARE if pair else 1.0) * DRAWS.draw("rate between nodes", rate)
     factor = DRAWS.draw("latency of published machines", cluster.latency_factor())
     ring, tree = (
         Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm)))
@@ -157,9 +175,8 @@ def exposed_seconds(
     ready = timeline.bucket_readiness(model.gradients, tuple(model.ready * step), buckets)
     each = collective_times.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
     late = timeline.exposed_seconds(np.broadcast_to(ready, each.shape), each)
-    seen = exposure.shown_seconds(
-        late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows")
-    )
+    uniforms = DRAWS.uniforms("share of the hidden exchange that shows")
+    seen = exposure.shown_seconds(late, each.sum(axis=1), fabric.narrowest, uniforms)
     error = np.exp(spread * DRAWS.normals("error of the exchange model"))
     return np.asarray(seen * error / error.mean(), np.float64)
 
@@ -169,13 +186,30 @@ def ring_seconds(model: Model, ranks: int, rate: float) -> float:
     return 2 * (ranks - 1) / ranks * model.bytes / rate
 
 
+_PASSES, _KERNELS, _EAGER_SECONDS = 13, 9, 10e-6
+"""Over a gradient, for it, and of each that Python starts: what AdaptDL does on a single GPU alone, where it compares
+gradients with those of the step before (``gradient_noise_scale.py`` of petuum/adaptdl @0571c84: two norms, a mean and
+a copy more)."""
+
+
+def step_alone(name: str, row: dict[str, str]) -> float:
+    """Seconds of a step on one GPU, without what its source's framework does on one and not on several."""
+    step = float(row["batch_per_gpu"] or _ANY_BATCH) / float(row["value"])
+    if not row["source"].startswith("siasosp23"):
+        return step
+    rate = shipped_sheets()[row["gpu"]].memory_bytes_per_second
+    assert rate is not None
+    trained = model(name)
+    return step - _PASSES * trained.bytes / rate - trained.tensors * _KERNELS * _EAGER_SECONDS
+
+
 def throughputs() -> Iterator[Prediction]:
     """Every published throughput on several GPUs of a known machine."""
-    for key, alone, row in _pairs():
+    for key, alone, row in pairs():
         yield _prediction(key, alone, row)
 
 
-def _pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
+def pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
     """Every row of several GPUs of a known machine, with that of one GPU."""
     groups: dict[Key, list[dict[str, str]]] = {}
     for row in _list_known_rows():
@@ -204,11 +238,11 @@ def scaling_rows() -> list[dict[str, str]]:
 
     What real data add to a step is its input, a stall of its own.
     """
-    pairs = [pair for pair in _pairs() if pair[2]["n_nodes"] == "1"]
-    synthetic = {key[0] for key, *_ in pairs if key[-1] == "synthetic"}
+    inside = [pair for pair in pairs() if pair[2]["n_nodes"] == "1"]
+    synthetic = {key[0] for key, *_ in inside if key[-1] == "synthetic"}
     return [
         _scaling_row(*pair)
-        for pair in pairs
+        for pair in inside
         if pair[0][-1] == "synthetic" or pair[0][0] not in synthetic
     ]
 
@@ -216,7 +250,7 @@ def scaling_rows() -> list[dict[str, str]]:
 def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[str, str]:
     source, name, hardware, batch, precision, data = key
     ranks, nodes = int(row["n_gpus"]), int(row["n_nodes"])
-    step = float(batch or _ANY_BATCH) / float(alone["value"])
+    samples, step = float(batch or _ANY_BATCH), step_alone(name, alone)
     predicted = exposed_seconds(
         model(name), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0
     )
@@ -230,7 +264,7 @@ def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[s
         "data": data,
         "nodes": str(nodes),
         "devices": str(ranks),
-        "one_per_s": alone["value"],
+        "one_per_s": f"{samples / step:.6g}",
         "all_per_s": row["value"],
         "exchange": f"{float(np.median(predicted)) / step:.4f}",
         "as_of": _PUBLISHED.get(short, _LOOKED_UP),
@@ -254,7 +288,7 @@ def model_spread(without: str | None = None) -> float:
     so few.
     """
     logs = []
-    for key, alone, row in _pairs():
+    for key, alone, row in pairs():
         if (
             row["n_nodes"] == "1"
             or key[1] == without
@@ -266,9 +300,9 @@ def model_spread(without: str | None = None) -> float:
             float(row["batch_per_gpu"]),
             MACHINES[row["hardware"]],
         )
-        node = next(other for same, _, other in _pairs() if same == key and other["n_gpus"] == "8")
+        node = next(other for same, _, other in pairs() if same == key and other["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
-        step = batch / float(alone["value"])
+        step = step_alone(row["model"], alone)
         within, whole = (
             float(
                 np.median(
@@ -285,14 +319,15 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     source, name, hardware, batch, precision, data = key
     machine, ranks, nodes = MACHINES[hardware], int(row["n_gpus"]), int(row["n_nodes"])
     exchanges, short = model(name), source.split(" (")[0]
-    samples = float(batch or _ANY_BATCH)
-    step = samples / float(alone["value"])
+    samples, step = float(batch or _ANY_BATCH), step_alone(name, alone)
     crowded = step * (
         1 + compute_ratios.crowding_quantiles(DRAWS.uniforms("crowding"), without=short)
     )
     spread = model_spread(without=name)
-    # Links inside a node are told from other sources; sockets of machines with PCIe have one source, of one model.
-    links = fabric(machine, nodes, ranks // nodes, without=key[0] if nodes == 1 else None)
+    # Links inside a node are told from other sources, or of the same one's other model; sockets of machines with PCIe
+    # have one source, of one model.
+    without = key[0] if machine.gpu is None else f"{key[0]}, {name}"
+    links = fabric(machine, nodes, ranks // nodes, without=without if nodes == 1 else None)
     whole = crowded + exposed_seconds(exchanges, step, links, spread)
     link = machine.between if nodes > 1 and machine.between else machine.inside
     plain = step + ring_seconds(exchanges, ranks, link)
@@ -303,7 +338,7 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
         samples=ranks * samples,
         step=whole,
         baselines={
-            "perfect scaling": ranks * float(alone["value"]),
+            "perfect scaling": ranks * samples / step,
             "payload over one link": ranks * samples / plain,
         },
     )

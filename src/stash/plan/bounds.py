@@ -1,6 +1,6 @@
 """The least that more nodes can take and cost, by the forecast of fewer: the proof behind pruning.
 
-Where every device trains as much on any number of nodes, steps do not get shorter from 2 nodes on: hops and 2(p−1)/p
+Where every device trains as much on any number of nodes, steps do not get shorter from 3 nodes on: hops and 2(p−1)/p
 of rings and trees grow with p, the expected slowest of more ranks is slower, and a step that trains longer is never
 shorter after its loaders, nor shorter by more than it trains less. All draws are the same, so this holds in each of
 them but for the negative part of the doubt that more ranks add (``stragglers.MoreRanks``), and less that for means

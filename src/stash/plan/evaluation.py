@@ -111,8 +111,8 @@ class CandidateChain:
 
     @property
     def onward_from(self) -> int:
-        """Nodes from which on more of them never shorten a step: beyond what is taken as it was measured."""
-        return max(2, self.shape.base.target.nodes + 1) if self.own else 2
+        """Nodes from which on more of them never shorten a step: beyond a single pair, and what is as it was measured."""
+        return max(3, self.shape.base.target.nodes + 1) if self.own else 3
 
 
 class Evaluator:

@@ -103,7 +103,7 @@ def split_batch(of_device: int, largest: int) -> tuple[int, int]:
 
     Of all ways to cut a device's samples into k equal passes this is the fastest by the mean. Compute takes k passes
     of (batch/k)ᵞ, so k^(1−γ) times that of one, and E[k^(1−γ)] >= k^(1−E[γ]) >= 1 (Jensen) as γ is 1 at most
-    (``compute_ratios.BATCH_EXPONENT``); a step's samples, its exchange and what its loaders make of them stay as
+    (``compute_ratios.batch_exponent``); a step's samples, its exchange and what its loaders make of them stay as
     they are.
     """
     passes = next(

@@ -25,9 +25,10 @@ from stash.predict.cluster import (
     NodeTransport,
     Storage,
     Target,
+    links_of_gpu,
     transport_used,
 )
-from stash.predict.cluster_sources import links_of_gpu, network_rate, target_of_instance
+from stash.predict.cluster_sources import network_rate, target_of_instance
 from stash.predict.draws import Quantity, given_quantity
 from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.ui.options import Options, declarations, option, read_as
@@ -349,7 +350,13 @@ def retarget(
     if wanted.network is not None:
         update["network"] = _make_network(target, wanted.network, wanted.transport, devices)
     if wanted.network_times is not None:
-        update["network"] = _speed_up_network(target, wanted.network_times)
+        times, old = f"--network {wanted.network_times:g}x", target.network
+        if old is None or old.bytes_per_second is None:
+            raise UserError(
+                f"{times}: the network that was profiled is unknown; give a rate, like 100gbit"
+            )
+        faster = old.bytes_per_second.scale(wanted.network_times, source=times)
+        update["network"] = old.model_copy(update={"bytes_per_second": faster})
     if wanted.disk is not None:
         update["storage"] = Storage(bytes_per_second=given_quantity(wanted.disk, "--disk"))
     for field, value in (("cores", wanted.cpus), ("memory_bytes", wanted.memory)):
@@ -423,19 +430,6 @@ def _reachable_rate(claimed: Quantity, transport: NetworkKind, pcie: int | None)
     return found.model_copy(update=ends)
 
 
-def _speed_up_network(target: Target, times: float) -> Network:
-    old = target.network
-    if old is None or old.bytes_per_second is None:
-        raise UserError(
-            f"--network {times:g}x: the network that was profiled is unknown; give a rate, like 100gbit"
-        )
-    return old.model_copy(
-        update={
-            "bytes_per_second": old.bytes_per_second.scale(times, source=f"--network {times:g}x")
-        }
-    )
-
-
 def named_gpu(name: str, known: Catalog) -> GpuFacts:
     """A GPU by variant, or by a model's name its first variant: published speeds seldom tell variants apart."""
     return find_variants(name, known)[0]
@@ -446,9 +440,11 @@ def _make_network(
 ) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
-    kind: NetworkKind | None = old.transport
-    if transport is not None and transport != transport_used(old):
-        kind = "tcp" if transport == "sockets" else "infiniband"
+    used = transport or transport_used(old)
+    kind = old.transport
+    if kind is None or used != transport_used(old):
+        kind = "tcp" if used == "sockets" else "infiniband"
+    if used != transport_used(old):
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
     claimed, wiring = (
         given_quantity(rate, "--network"),
@@ -456,5 +452,5 @@ def _make_network(
     )
     linked = links_of_gpu(target.device) if wiring is None else wiring != "pcie"
     pcie = devices if target.device is not None and not linked else None
-    reached = claimed if target.backend == "gloo" else _reachable_rate(claimed, kind or "tcp", pcie)
+    reached = claimed if target.backend == "gloo" else _reachable_rate(claimed, kind, pcie)
     return old.model_copy(update={"bytes_per_second": reached})

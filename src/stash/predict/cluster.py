@@ -5,13 +5,16 @@ An unknown fact is ``None``, and what depends on it is unknown, never assumed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from stash.catalog.facts import found_by_name
 from stash.catalog.reference import CollectiveRate, collective_rates, hop_latencies
+from stash.catalog.shipped import gpus
 from stash.core.distributions import student_quantile
 from stash.core.records.base import Record
 from stash.predict.draws import Array, Quantity
@@ -136,6 +139,17 @@ _PCIE_SOCKETS = "tcp-pcie"
 """Sockets of machines whose GPUs have no links of their own, in the table of collectives."""
 
 
+_HOST_COPIES = "pcie-host"
+"""PCIe of GPUs that cannot read each other's memory, in the table of collectives."""
+_GEFORCE = re.compile(r"\bRTX[ -]20[5-8]0", re.IGNORECASE)
+"""GeForce cards of PCIe 3.0 without peer access; of later ones in later machines published figures are as others'."""
+
+
+def inside_link(wiring: Wiring, gpu: str | None) -> str:
+    """The link of these GPUs in the table of collectives."""
+    return _HOST_COPIES if wiring == "pcie" and _GEFORCE.search(gpu or "") else wiring
+
+
 class Share(NamedTuple):
     """Of one published machine: what its wire carried, of what it claims."""
 
@@ -146,7 +160,7 @@ class Share(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def reached_share(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
+def reached_share(link: str, without: str | None = None) -> Quantity | None:
     """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if none was published.
 
     A data sheet's figure is a line rate; how much of it an all-reduce sees is what others measured
@@ -189,9 +203,8 @@ def socket_limit(without: str | None = None) -> Quantity | None:
 def pcie_socket_limit(devices: int, without: str | None = None) -> Quantity | None:
     """The same of machines of so many GPUs that have no links of their own: all share the host's PCIe.
 
-    Published of one type of machine, of which two reach half of what three and four do; how far the next type is off
-    is taken to be what links between nodes lie apart. One rate for any number of nodes: more are never said to
-    exchange faster than fewer.
+    Published of one type of machine; how far the next type is off is taken to be what links between nodes lie apart.
+    Of more than two nodes: two carry ``PAIR_SHARE`` of it.
     """
     own = [
         each
@@ -200,8 +213,33 @@ def pcie_socket_limit(devices: int, without: str | None = None) -> Quantity | No
     ]
     if not own:
         return None
-    logs = np.log([each.wire_bytes_per_second for each in own])
+    logs = np.log(
+        [each.wire_bytes_per_second / (PAIR_SHARE if each.rate.nodes == 2 else 1.0) for each in own]
+    )
     return _next_machine(logs, *_pool_spread("between", without), [each.rate for each in own])
+
+
+PAIR_SHARE = 0.5
+"""Of what sockets of machines whose GPUs share PCIe carry, that of two nodes, which send and receive over the same
+pair: 0.44 to 0.62 of three's and four's on T4s, 0.66 on V100s (``catalog/data/collectives.csv``)."""
+
+
+def shares_pair(target: Target) -> bool:
+    """Whether nodes talk by NCCL over sockets, and their GPUs have no links of their own."""
+    inside = target.inside
+    linked = (
+        links_of_gpu(target.device)
+        if inside is None or inside.wiring is None
+        else inside.wiring != "pcie"
+    )
+    return target.backend == "nccl" and transport_used(target.network) == "sockets" and not linked
+
+
+def is_sheet_pair(target: Target) -> bool:
+    """Whether these are two such machines, as far as data sheets tell: their sockets carry ``PAIR_SHARE``."""
+    rate = None if target.network is None else target.network.bytes_per_second
+    known = rate is not None and rate.origin == "data sheet"
+    return target.nodes == 2 and known and shares_pair(target)
 
 
 @lru_cache(maxsize=1)
@@ -288,6 +326,11 @@ def transport_used(network: Network | None) -> NodeTransport:
     )
 
 
+def links_of_gpu(name: str | None) -> bool:
+    """Whether GPUs of that name have links of their own, by their data sheet; no where it is unknown."""
+    return any(gpu.nvlink_bytes_per_second for gpu in found_by_name(name or "", gpus()))
+
+
 def _wire_rate(rate: CollectiveRate) -> float:
     """A tree between nodes sends 2(N−1)/N of its bytes where bus bandwidth counts a ring's 2(p−1)/p."""
     if rate.scope == "inside" or rate.algorithm != "tree":
@@ -310,7 +353,7 @@ def _pool_spread(scope: str, without: str | None) -> tuple[float, int]:
     for each in published_shares(without):
         if (
             each.rate.scope == scope
-            and each.link != _PCIE_SOCKETS
+            and each.link not in (_PCIE_SOCKETS, _HOST_COPIES)
             and not _is_socket_limited(each.rate)
         ):
             groups.setdefault(each.link, []).append(float(np.log(each.share)))

@@ -14,7 +14,7 @@ import numpy as np
 from stash.analysis.breakdown import ranks_per_node
 from stash.analysis.findings.against import measured_figures as best_links
 from stash.analysis.findings.rates import Curve, bus_factor, make_curve
-from stash.catalog.facts import Instance, found_by_name, share_of
+from stash.catalog.facts import Instance, share_of
 from stash.catalog.nvlink_rings import mesh_of
 from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
@@ -159,7 +159,7 @@ class _Sheet:
         bare = (
             bool(type_.gpu_count)
             and "nvlink" not in (type_.interconnect or "")
-            and not links_of_gpu(type_.gpu)
+            and not cluster.links_of_gpu(type_.gpu)
         )
         direct = type_.rdma_bytes_per_second if remote and type_.rdma else None
         pcie = type_.devices if bare else None
@@ -172,13 +172,9 @@ class _Sheet:
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
     def reachable_rate(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
-        fact, share = self.fact(claimed), cluster.reached_share(wiring)
+        link = cluster.inside_link(wiring, self._instance.gpu or self._instance.gpu_model)
+        fact, share = self.fact(claimed), cluster.reached_share(link)
         return None if fact is None or share is None else reach_of(fact, share)
-
-
-def links_of_gpu(name: str | None) -> bool:
-    """Whether GPUs of that name have links of their own, by their data sheet; no where it is unknown."""
-    return any(gpu.nvlink_bytes_per_second for gpu in found_by_name(name or "", gpus()))
 
 
 def network_rate(

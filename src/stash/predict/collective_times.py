@@ -16,7 +16,14 @@ from functools import lru_cache
 import numpy as np
 
 from stash.core.errors import StashError
-from stash.predict.cluster import Backend, Target, hop_latency, latency_factor
+from stash.predict.cluster import (
+    PAIR_SHARE,
+    Backend,
+    Target,
+    hop_latency,
+    is_sheet_pair,
+    latency_factor,
+)
 from stash.predict.draws import Array, Draws, Quantity, Used
 
 TREE_SHARE = 0.9
@@ -168,7 +175,8 @@ def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric
     never = np.full(draws.count, np.inf)
     inside, between = never, never
     if nodes > 1:
-        between = draws.draw("rate between nodes", rate_between(target))
+        share = PAIR_SHARE if is_sheet_pair(target) else 1.0
+        between = share * draws.draw("rate between nodes", rate_between(target))
     # A rate measured over all ranks stands for links not measured: it is of the narrowest of them.
     unknown = target.inside is None or target.inside.bytes_per_second is None
     over_all = nodes > 1 and unknown and rate_between(target).origin == "measured"

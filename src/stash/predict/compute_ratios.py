@@ -18,7 +18,6 @@ from stash.predict.gpu_scale import (
     PRECISION_SPREAD,
     UNCOUNTED,
     GpuCell,
-    GpuScale,
     StepMix,
     peak_flops,
     published_scale,
@@ -63,7 +62,11 @@ def time_ratio(
     )
     seen = [gpu.model for gpu in (first, second) if scale.has_row(key, gpu.model)]
     what = f"{model} on {' and '.join(seen)}{_AMONG}" if seen else f"none of {model} on these GPUs"
-    source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
+    source = f"one scale of {len(scale.rows)} published speeds, {what}"
+    measured = {row.gpu for row in scale.rows}
+    unseen = [gpu.name for gpu in (first, second) if gpu.model not in measured]
+    if unseen:
+        source += f"; {' and '.join(unseen)} by data sheet alone"
     if mix.products is not None:
         source += f"; by its operators {mix.products:.0%} of a step on an A100 is products"
     if mix.strict and (first.tensor_tf32_flops_per_second or second.tensor_tf32_flops_per_second):
@@ -79,12 +82,6 @@ def time_ratio(
 
 _NORMAL = 1.96
 """Half of a 95 % interval in standard deviations."""
-
-
-def _sheets_alone(scale: GpuScale, *asked: GpuFacts) -> str:
-    measured = {row.gpu for row in scale.rows}
-    names = [gpu.name for gpu in asked if gpu.model not in measured]
-    return f"; {' and '.join(names)} by data sheet alone" if names else ""
 
 
 def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
@@ -144,15 +141,32 @@ def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = 
 # Another batch, another precision
 
 
-BATCH_EXPONENT = Quantity(
-    value=0.77,
-    low=0.35,
-    high=1.05,
-    origin="data sheet",
-    as_of="2026-11-29",
-    source="published models at several batches: half below 0.77 (`python -m bench.predict.gpus`)",
-)
-"""γ in seconds ∝ batchᵞ, of compute: below 1 where a GPU is not yet full."""
+FIXED_ROOT, _MOST_FIXED, _STEEPEST = 0.08, 0.20, 1.05
+"""Square root of the seconds of a pass that no batch shortens: of eleven published models half lie below, and nearly
+all; and the greatest γ of published ones (``python -m bench.predict.gpus``)."""
+_FIXED_SHARE, _MOST_FIXED_SHARE = 0.65, 0.80
+"""Of the root of a pass at most: no published model's step grows by less in the mean, and few do at any batch."""
+
+
+def batch_exponent(seconds: float, ratio: float, fixed: float = FIXED_ROOT) -> Quantity:
+    """γ in seconds ∝ batchᵞ, of a pass that takes ``seconds`` now, and with ``ratio`` times its batch, other than 1.
+
+    √seconds = fixed + slope · √batch: the shorter a pass is, the less of it grows with its batch, as small kernels do
+    not fill a GPU, and some of them are as long for any batch.
+    """
+
+    def power(root: float, most: float) -> float:
+        still = min(root / math.sqrt(seconds), most)
+        return 2 * math.log(still + (1 - still) * math.sqrt(ratio)) / math.log(ratio)
+
+    return Quantity(
+        value=power(fixed, _FIXED_SHARE),
+        low=power(_MOST_FIXED, _MOST_FIXED_SHARE),
+        high=_STEEPEST,
+        origin="data sheet",
+        as_of="2026-11-30",
+        source="published models at several batches, by how long a pass takes (`python -m bench.predict.gpus`)",
+    )
 
 
 def precision_ratio(gpu: GpuFacts, to: Precision, mix: StepMix = UNCOUNTED) -> Quantity | None:

@@ -10,14 +10,14 @@ is what the exchange of all ranks exposes *beyond* that inside a node, in the mo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown, Missing
 from stash.core.ladder import EXCHANGE_STALLS, Situation, why_no_stall
 from stash.core.records.profile import Profile
-from stash.predict.cluster import Backend, Target
+from stash.predict.cluster import PAIR_SHARE, Backend, Target, shares_pair
 from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
 from stash.predict.draws import Array, Draws, least_certain
 from stash.predict.exposure import (
@@ -217,11 +217,14 @@ class ExchangeModel:
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        return (
-            self._uncalibrated_stall(reach, target.backend, changes)
-            * self._model_error(MODEL_SPREAD)
-            + later
-        )
+        if target.backend != "nccl" or changes.sharding is not None:
+            there = self._model_stall(reach, target.backend, changes)
+        else:  # most of what could hide shows
+            there = self._shown_seconds(reach.whole, target.backend, changes)
+            if reach.within is not None:
+                inside = self._shown_seconds(reach.within, target.backend, changes)
+                there = np.maximum(0.0, there - inside)
+        return there * self._model_error(MODEL_SPREAD) + later
 
     def _network_stall(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall as a difference, where none like it was measured: all ranks' exchange less a node's.
@@ -240,8 +243,19 @@ class ExchangeModel:
 
     def _reach(self, name: str, target: Target, apart: bool) -> _Reach:
         """Raises UnknownFactError."""
-        whole = self._inside(target) if name == "interconnect" else fabric_of(target, self._draws)
+        if name == "interconnect":
+            whole = self._inside(target)
+        else:
+            whole = self._beyond_pair(fabric_of(target, self._draws), target)
         return _Reach(whole, self._inside(target) if apart else None)
+
+    def _beyond_pair(self, fabric: Fabric, target: Target) -> Fabric:
+        """More nodes than the pair that was measured: as fast as it, or as ``PAIR_SHARE`` has it, or between."""
+        measured = self._base.nodes == 2 and target.network == self._base.network
+        if target.nodes <= 2 or not (measured and shares_pair(self._base)):
+            return fabric
+        faster = self._draws.uniforms("more nodes than a pair") * (1 / PAIR_SHARE - 1)
+        return replace(fabric, between=fabric.between * (1 + faster))
 
     def _inside(self, target: Target) -> Fabric:
         """Of one node; many targets share it."""
@@ -300,26 +314,12 @@ class ExchangeModel:
             0.0, found - self._exposed_seconds(reach.within, backend, changes, hidden_within)
         )
 
-    def _uncalibrated_stall(
-        self, reach: _Reach, backend: Backend, changes: ExchangeChanges
-    ) -> Array:
-        """As ``_model_stall``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
-        if backend != "nccl" or changes.sharding is not None:
-            return self._model_stall(reach, backend, changes)
-        found = self._shown_seconds(reach.whole, backend, changes)
-        return (
-            found
-            if reach.within is None
-            else np.maximum(0.0, found - self._shown_seconds(reach.within, backend, changes))
-        )
-
     def _shown_seconds(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges) -> Array:
         """Of a job that does not tell when gradients are ready, all but its last bucket could hide."""
         whole = exchange_seconds(fabric, self._job(), backend, changes)
         uniforms = self._draws.uniforms("share of the hidden exchange that shows")
-        return shown_seconds(
-            self._exposed_seconds(fabric, backend, changes, whole), whole, uniforms
-        )
+        late = self._exposed_seconds(fabric, backend, changes, whole)
+        return shown_seconds(late, whole, fabric.narrowest, uniforms)
 
     def _blend_payload_rule(
         self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges

@@ -225,11 +225,16 @@ SHOWN = (0.5, 1.0)
 share the device with the model's (NCCL) and no measurement holds the forecast: between these. Published steps grow as
 if next to nothing were hidden (``python -m bench.predict.published``); the testbed's exchange (gloo) hides as told.
 """
+TAKEN_UP = 4e9
+"""Bytes per second of an exchange up to which it shows in proportion only: one that waits for sockets leaves the
+device to the model most of the time. Of BERT on T4s over TCP three quarters of what could hide did, at 0.4 GB/s."""
 
 
-def shown_seconds(late: Array, alone: Array, uniforms: Array) -> Array:
-    """Seconds exposed, of a timeline's ``late`` and the exchange by itself, ``[draws]`` each; see ``SHOWN``."""
-    share = SHOWN[0] + (SHOWN[1] - SHOWN[0]) * uniforms
+def shown_seconds(late: Array, alone: Array, rate: Array, uniforms: Array) -> Array:
+    """Seconds exposed, of a timeline's ``late`` and the exchange by itself over links of this ``rate``, ``[draws]``
+    each; see ``SHOWN``. Faster links never make it longer: what shows of hidden bytes is up to ``TAKEN_UP`` the same.
+    """
+    share = (SHOWN[0] + (SHOWN[1] - SHOWN[0]) * uniforms) * np.minimum(1.0, rate / TAKEN_UP)
     exposed: Array = late + share * np.maximum(0.0, alone - late)
     return exposed
 

@@ -167,7 +167,10 @@ def forecast(
         "resident" if "transfer" in names else "solo",
         *(rung_adding(name).name for name in names[1:] if name != BUBBLE),
     )
-    counts = None if samples is None else _sample_counts(samples, target.ranks, rungs)
+    counts = None
+    if samples is not None:
+        alone = samples / target.ranks
+        counts = SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=alone, most=alone)
     breakdown = Breakdown(
         source=source,
         step_seconds=sum(stall.seconds for stall in stalls),
@@ -190,11 +193,4 @@ def forecast(
     )
     return Forecast(
         target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed
-    )
-
-
-def _sample_counts(samples: float, ranks: int, rungs: Sequence[str]) -> SampleCounts:
-    """Of a step of the whole job, alike on all ranks and under all rungs."""
-    return SampleCounts(
-        per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks
     )

@@ -227,8 +227,7 @@ class GpuScale:
     def _solution(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-        whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
-        noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
+        noise = np.diag(np.square([run_spread(row) for row in self.rows]))
         covariance = (
             _covariance(self._seen, self._seen) + _FREE**2 * _equal_pairs(series, series) + noise
         )
@@ -279,6 +278,11 @@ class GpuScale:
     def has_row(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
         return any(row.key == model and row.gpu == gpu for row in self.rows)
+
+
+def run_spread(row: Speed) -> float:
+    """Standard deviation of a published number's logarithm between runs, and whatever else limits whole jobs."""
+    return _WHOLE_JOB_SPREAD if row.source.startswith(WHOLE_JOBS) else _RUN_SPREAD
 
 
 def cell_of(row: Speed, facts: Mapping[str, GpuFacts]) -> GpuCell:

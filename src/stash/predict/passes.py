@@ -19,9 +19,9 @@ from stash.core.units import format_count
 from stash.predict.changes import Dtype, named_gpu
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
-    BATCH_EXPONENT,
     LAUNCH_SECONDS,
     SAME_CORES,
+    batch_exponent,
     no_faster_than_launches,
     precision_ratio,
     time_ratio,
@@ -124,7 +124,7 @@ def _compute_scale(
     waits, filled = base.breakdown.waits_for_host, False
     if before is not None and after is not None and after.batch != before.batch:
         ratio = after.batch / before.batch
-        exponent, filled = _batch_exponent(base, larger=ratio > 1), ratio > 1
+        exponent, filled = _batch_exponent(base, before, ratio), ratio > 1
         factor = factor * ratio ** draws.draw("batch exponent", exponent)
         facts.append(
             Used(about="growth with the batch, as a power", unit="count", quantity=exponent)
@@ -209,14 +209,15 @@ def _other_gpu_scale(
     return ComputeScale(base.draws.draw(about, quantity, off), (fact,), tuple(beyond))
 
 
-def _batch_exponent(base: Base, larger: bool) -> Quantity:
-    device = base.target.device
-    if device is None:
+def _batch_exponent(base: Base, before: Passes, ratio: float) -> Quantity:
+    compute = base.breakdown.stall("compute")
+    if base.target.device is None or compute is None or compute.seconds <= 0:
         source = "a CPU is full with any batch: an assumption"
         return Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
+    exponent = batch_exponent(compute.seconds / before.accumulated, ratio)
     if base.breakdown.waits_for_host:
-        return waiting_device_exponent(BATCH_EXPONENT, larger)
-    return BATCH_EXPONENT
+        return waiting_device_exponent(exponent, larger=ratio > 1)
+    return exponent
 
 
 def _precision(base: Base, target: Target, dtype: Dtype) -> Quantity:

@@ -88,7 +88,11 @@ def shares_of(
     if is_crowded and throttled:
         products = memory = min(throttled)
     elif is_crowded:
-        products, memory = (_sustained(each) if each else left for each in (gemms, triads))
+        products, memory = (
+            # Over all of the figures' time, which each has as much of: a job gets no better moments either.
+            fmean(figure.sustained_ratio for figure in each) if each else left
+            for each in (gemms, triads)
+        )
     loading = [each for each in found if each.group.startswith(("JPEG", "copy"))]
     return Shares(
         products=products,
@@ -102,11 +106,6 @@ def shares_of(
         if gemms and triads
         else _BALANCE,
     )
-
-
-def _sustained(found: Sequence[FigureStanding]) -> float:
-    """Over all of the figures' time, which each has as much of: a job gets no better moments either."""
-    return fmean(each.sustained_ratio for each in found)
 
 
 def _unthrottled(host: Host, types: Collection[str]) -> float | None:

@@ -1,14 +1,14 @@
 """What it costs that a step ends with its slowest rank: the expected maximum over more ranks than were measured.
 
 Ranks that exchange gradients wait for the slowest of each step. The mean of the slowest of n ranks grows with n, and
-four ranks say little of sixty-four: so it comes from the distribution of steps, with a tail where n asks for more
-than was seen. Ranks are taken as alike and independent; a machine that is slow all the time is contention, not this.
+four ranks say little of sixty-four: so it comes from the spread of single steps, taken as normal. Ranks are taken as
+alike and independent; a machine that is slow all the time is contention, not this.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,10 +22,6 @@ what the exchange is off by comes on top: of published steps, widened as they ar
 (``bench.predict.published``, archived)."""
 MIN_STEPS = 20
 """Single steps of all ranks together, below which their spread is not worth a number."""
-_TENTH = 10
-_STRETCH = 10
-"""Steps: about as many as a block has."""
-_MAX_STEPS = 1000
 _NODES = 64
 """Points of the integral over the distribution's tail."""
 
@@ -41,44 +37,6 @@ def expected_maximum(ranks: int) -> float:
     points, weights = np.polynomial.legendre.leggauss(_NODES)
     chances = (points + 1) / 2
     return float(weights @ normal_quantile(np.exp(np.log(chances) / ranks)) / 2)
-
-
-def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:
-    """Mean of the largest of ``ranks`` steps drawn from these, ``[draws, steps]``, in their unit, ``[draws]``.
-
-    From m steps in ascending order it is Σ x₍ᵢ₎ · [(i/m)ⁿ − ((i−1)/m)ⁿ], exact for the distribution that was seen.
-    Its largest value bounds it, so from n = m/4 on it grows beyond by a tail that was not seen: a normal one with the
-    steps' own spread (``tail`` 0), or one that falls off exponentially from the slowest tenth on, with their mean
-    excess (1), as steps of shared machines do; or between them.
-    """
-    ordered = np.sort(np.atleast_2d(np.asarray(steps, dtype=np.float64)), axis=1)
-    count = ordered.shape[1]
-    seen = min(ranks, max(1, count // 4))
-    inside: Array = ordered @ np.diff((np.arange(count + 1) / count) ** seen)
-    if ranks == seen:
-        return inside
-    normal = ordered.std(axis=1, ddof=1) * (expected_maximum(ranks) - expected_maximum(seen))
-    slowest = ordered[:, -max(2, count // _TENTH) :]
-    exponential = (slowest.mean(axis=1) - slowest[:, 0]) * np.log(ranks / seen)
-    grown: Array = inside + (1 - tail) * normal + tail * exponential
-    return grown
-
-
-def resample_steps(steps: Array, draws: Draws) -> Array:
-    """Steps as another profile might have seen them, ``[draws, steps]``: stretches of them, drawn again.
-
-    Stretches, since neighbouring steps are alike (Künsch 1989). Of very many steps only every so-many-th is taken:
-    then what is drawn scatters more than it should, and never less.
-    """
-    kept = np.asarray(steps, np.float64)[:: max(1, len(steps) // _MAX_STEPS)]
-    starts = np.random.default_rng(draws.seed).integers(
-        len(kept), size=(draws.count, -(-len(kept) // _STRETCH))
-    )
-    places = (starts[:, :, None] + np.arange(_STRETCH)).reshape(draws.count, -1)[
-        :, : len(kept)
-    ] % len(kept)
-    again: Array = np.sort(kept[places], axis=1)
-    return again
 
 
 def single_steps(profile: Profile) -> Array:
@@ -120,7 +78,8 @@ class MoreRanks:
         self.waiting = lru_cache(maxsize=None)(self._extra_wait)
         """Seconds a step that ranks wait longer for their slowest than as many before, ``[draws]``."""
         self.doubt = lru_cache(maxsize=None)(self._doubt)
-        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
+        """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0, and none of
+        them takes all of a step."""
 
     @property
     def is_known(self) -> bool:
@@ -131,22 +90,14 @@ class MoreRanks:
         """None at all where too few single steps were measured to tell."""
         if before == after or not self.is_known:
             return np.zeros(self._draws.count)
-        # between which tails the unseen one lies is unknown
-        tail = self._draws.uniforms("tail of single steps")
-        return largest_of(self._resampled_steps, after, tail) - largest_of(
-            self._resampled_steps, before, tail
-        )
-
-    @cached_property
-    def _resampled_steps(self) -> Array:
-        return resample_steps(self._steps, self._draws)
+        later = expected_maximum(after) - expected_maximum(before)
+        return np.full(self._draws.count, later * float(self._steps.std(ddof=1)))
 
     def _doubt(self, before: int, after: int) -> Array:
         """By the root of the doublings as if each were off by itself; beyond two by each of them, as all are alike:
         MLPerf Training 5.1 loses 4 to 14 % in each from 8 to 576 GPUs."""
         doublings = np.log2(after / before) if 1 < before < after else 0.0
         times = np.sqrt(doublings * max(1.0, doublings / 2))
-        off: Array = (
-            GROWN_SPREAD * times * self._draws.normals("step of more ranks") * self._step_seconds
-        )
+        factors = np.exp(GROWN_SPREAD * times * self._draws.normals("step of more ranks"))
+        off: Array = (factors / factors.mean() - 1) * self._step_seconds
         return off

@@ -23,7 +23,7 @@ from stash.core.units import (
 )
 from stash.predict.changes import document_name
 from stash.predict.draws import Used, fact_text, why_no_interval
-from stash.predict.forecast import Forecast, Grounds
+from stash.predict.forecast import Forecast
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
@@ -115,7 +115,23 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
             if name in lost:  # why is below
                 origin = UNKNOWN
             if after is not None and after.time.low is None and name in parts:
-                origin = "; ".join(filter(None, (origin, _why_no_interval(parts[name]))))
+                origin = "; ".join(
+                    filter(
+                        None,
+                        (
+                            origin,
+                            why_no_interval(
+                                (
+                                    fact.about,
+                                    fact.quantity.origin,
+                                    fact.quantity.has_spread,
+                                    fact.quantity.source,
+                                )
+                                for fact in parts[name].facts
+                            ),
+                        ),
+                    )
+                )
             rows.append(
                 _row(
                     name,
@@ -131,14 +147,6 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
     rows.append(_row("step", answer.measured.step, answer.forecast.breakdown.step, origin, scale))
     head = ("measured", f"predicted, {scale.unit}", "change", "from")
     return Grid("", head, tuple(rows), frozenset({0, 4}), prose=True, total=True, first="stall")
-
-
-def _why_no_interval(part: Grounds) -> str | None:
-    """Why a stall's forecast has no interval, and what gives it one."""
-    return why_no_interval(
-        (fact.about, fact.quantity.origin, fact.quantity.has_spread, fact.quantity.source)
-        for fact in part.facts
-    )
 
 
 def _row(

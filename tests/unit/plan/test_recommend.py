@@ -389,7 +389,7 @@ def test_far_more_devices_than_were_profiled_are_doubted():
     plan = asked(
         gpu_job(),
         merge(None, None),
-        samples=3e8,
+        samples=2e8,
         deadline_seconds=HOUR,
         gpus=("V100",),
         clouds=("aws",),

@@ -86,3 +86,12 @@ def test_every_row_of_the_tables_is_whole():
         assert math.isfinite(rate.claimed_bytes_per_second)
     assert {each.algorithm for each in hop_latencies()} == {"ring", "tree"}
     assert all(each.devices > 1 and each.source for each in node_scaling())
+
+
+def test_cards_that_cannot_read_each_others_memory_share_a_slower_pcie():
+    """Of 15.75 GB/s: what steps of two models wait for tells 1.3 to 1.9."""
+    assert cluster.inside_link("pcie", "NVIDIA GeForce RTX 2080 Ti") == "pcie-host"
+    assert {cluster.inside_link("pcie", gpu) for gpu in ("T4", "RTX-6000", None)} == {"pcie"}
+    assert cluster.inside_link("nvlink", "RTX-2080-Ti") == "nvlink"
+    share = cluster.reached_share("pcie-host")
+    assert 15.75 * share.value == pytest.approx(1.66, abs=0.01)

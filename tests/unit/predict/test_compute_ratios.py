@@ -10,6 +10,7 @@ from stash.core.records.profile import Operator, Workload
 from stash.predict.changes import Alteration
 from stash.predict.compute_ratios import (
     LAUNCH_SECONDS,
+    batch_exponent,
     no_faster_than_launches,
     precision_ratio,
     time_ratio,
@@ -76,6 +77,21 @@ def test_of_a_device_that_waits_for_its_host_a_faster_one_waits_as_long_and_a_sl
         Quantity(value=4.0, low=3.0, high=5.0, origin="data sheet", source="a table")
     )
     assert (slower.value, slower.low, slower.high) == (2.0, 1 / 1.33, 1.33 * 5.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ratio", "power"),
+    [
+        (0.16, 4.0, 0.848),  # root 0.4, a fifth of it still: 2 ln(0.2 + 0.8 · 2) / ln 4
+        (0.16, 0.25, 0.737),  # 2 ln(0.2 + 0.8 / 2) / ln(1/4)
+        (4.0, 4.0, 0.971),
+        (0.0004, 4.0, 0.433),  # of a short one 0.65 at most: 2 ln(0.65 + 0.35 · 2) / ln 4
+    ],
+)
+def test_the_shorter_a_pass_is_the_less_of_it_grows_with_its_batch(seconds, ratio, power):
+    exponent = batch_exponent(seconds, ratio)
+    assert exponent.value == pytest.approx(power, abs=0.001)
+    assert exponent.low < exponent.value < exponent.high == 1.05
 
 
 def test_a_device_that_waits_takes_as_long_for_a_smaller_batch_and_may_be_filled_by_a_larger_one():

@@ -16,7 +16,7 @@ from stash.predict.cluster_sources import target_of_instance, target_of_profile
 from stash.predict.draws import Draws, Quantity
 from stash.predict.draws import given_quantity as wished
 from stash.predict.exchange_stalls import ExchangeModel
-from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchange_of
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchange_of, shown_seconds
 from stash.predict.forecasting import base_of, what_if
 
 DRAWS = Draws()
@@ -375,3 +375,13 @@ def test_between_nodes_as_much_hides_as_did_inside_one_where_readiness_is_unknow
     assert waited[0] > waited[1] >= waited[2] >= 0
     # 2·3/4 of 46.8 MB at 100 MB/s take 701 ms alone; 12 of them hide, and 36 are inside the node.
     assert waited[0] == pytest.approx(0.701 - 0.012 - 0.036, rel=0.2)
+
+
+def test_a_slow_exchange_hides_and_a_faster_link_never_shows_more():
+    """8 GB: over 1 GB/s 8 s, 5 of them hidden, of which 3/4 of a quarter show; over 8 GB/s 1 s, of which 3/4 do."""
+    half = np.full(1, 0.5)
+    rates = np.array([1e9, 2e9, 4e9, 8e9])
+    alone = 8e9 / rates
+    shown = shown_seconds(np.maximum(0.0, alone - 5.0), alone, rates, half)
+    assert shown == pytest.approx([3 + 5 * 0.75 / 4, 4 * 0.75 / 2, 2 * 0.75, 0.75])
+    assert np.all(np.diff(shown) <= 0)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from forecast_profiles import gpu_job
 
@@ -9,8 +10,9 @@ from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host, Limits
 from stash.core.records.profile import Collective
 from stash.predict.changes import Alteration
-from stash.predict.cluster import Network, socket_limit, transport_used
+from stash.predict.cluster import Network, Target, socket_limit, transport_used
 from stash.predict.cluster_sources import target_of_instance
+from stash.predict.collective_times import fabric_of
 from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 
@@ -55,20 +57,39 @@ def test_without_set_up_nodes_talk_over_sockets():
     assert target_of_instance(CATALOG.instance("p3.8xlarge"), 1).transport_name is None
 
 
-def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth():
-    """Sia's T4 machines, 50 Gbit: 437 MB on two nodes of four take 1.89 s, 1.75 · 437 MB / 0.404 GB/s; a line of
-    6.25 GB/s was taken to carry 2.7."""
-    found = target_of_instance(CATALOG.instance("g4dn.12xlarge"), 2).network.bytes_per_second
-    assert found.low < 0.23e9  # of two nodes
-    assert 0.4e9 < found.value < 0.6e9
-    assert found.high > 0.75e9  # of three and four
+def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth() -> None:
+    """Sia's T4 machines, 50 Gbit: three and four of four GPUs carry 0.5 GB/s, two half of that; a line of 6.25 GB/s was
+    taken to carry 2.7."""
+    pair, more = (target_of_instance(CATALOG.instance("g4dn.12xlarge"), nodes) for nodes in (2, 3))
+    assert 0.5e9 < more.network.bytes_per_second.value < 0.6e9
+    carried = [np.median(fabric_of(each, Draws(64)).between) for each in (pair, more)]
+    assert carried[0] == pytest.approx(carried[1] / 2)
+    linked = [target_of_instance(CATALOG.instance("p3.2xlarge"), nodes) for nodes in (2, 3)]
+    assert np.array_equal(*(fabric_of(each, Draws(64)).between for each in linked))
     one_each = base_of(gpu_job(nodes=1, ranks=1, hosts=base().profile.hosts[:1]), draws=Draws(64))
     wider = what_if(one_each, Alteration(nodes=2, network=50e9 / 8)).target.network
     assert 0.7e9 < wider.bytes_per_second.value < 1e9
 
 
-def test_what_the_profile_used_is_told_by_its_rate():
-    def network(rate, **more):
+def test_more_nodes_than_a_measured_pair_may_carry_up_to_twice_as_much() -> None:
+    """Of T4s, which share PCIe; of GPUs with links of their own a measured rate stays."""
+    pair = base()
+    target = replace_nodes(pair.target, 3)
+    rates = fabric_of(target, pair.draws).between
+    beyond = pair.exchange._beyond_pair(fabric_of(target, pair.draws), target).between
+    assert (beyond / rates).min() == pytest.approx(1.0, abs=0.01)
+    assert (beyond / rates).max() == pytest.approx(2.0, abs=0.01)
+    linked = base_of(gpu_job(), draws=Draws(64))
+    same = fabric_of(replace_nodes(linked.target, 3), linked.draws)
+    assert linked.exchange._beyond_pair(same, replace_nodes(linked.target, 3)) is same
+
+
+def replace_nodes(target: Target, nodes: int) -> Target:
+    return target.model_copy(update={"nodes": nodes})
+
+
+def test_what_the_profile_used_is_told_by_its_rate() -> None:
+    def network(rate: float, **more: object) -> Network:
         known = Quantity(
             value=rate, low=0.98 * rate, high=1.02 * rate, origin="measured", source="x"
         )
@@ -87,7 +108,17 @@ def test_other_machines_talk_as_the_profiled_ones_did(seconds, kind):
     assert forecast.target.transport_name == kind
 
 
-def test_the_option_decides_and_sockets_are_never_faster():
+def test_a_rate_that_is_asked_for_is_of_what_the_profile_used() -> None:
+    """Its own exchange says how fast it was and not over what: faster than any sockets is no sockets."""
+    quick, slow = (
+        what_if(base(seconds), Alteration(network=400e9)).target.network
+        for seconds in (0.012, 0.130)
+    )
+    assert quick.bytes_per_second.value > 200e9
+    assert slow.bytes_per_second.value < 10e9
+
+
+def test_the_option_decides_and_sockets_are_never_faster() -> None:
     asked = base()
     slow, fast = (
         what_if(asked, Alteration(instance="p4d.24xlarge", nodes=4, transport=each))

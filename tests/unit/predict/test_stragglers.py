@@ -12,10 +12,7 @@ from scipy.stats import norm
 from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, what_if
-from stash.predict.stragglers import expected_maximum, largest_of, resample_steps, single_steps
-
-NOISE = np.random.default_rng(0).normal(size=4000)
-DRAWS = Draws()
+from stash.predict.stragglers import MoreRanks, expected_maximum, single_steps
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 64, 1000, 16384])
@@ -31,27 +28,13 @@ def test_two_ranks_wait_for_sigma_over_root_pi():
     assert expected_maximum(2) == pytest.approx(1 / np.sqrt(np.pi), rel=1e-4)
 
 
-def test_the_largest_of_what_was_seen_is_counted_exactly():
-    # Of 1 to 4 twice, drawn with replacement: Σ i · (i² − (i−1)²)/16 = (1 + 6 + 15 + 28)/16.
-    assert largest_of(np.repeat([1.0, 2.0, 3.0, 4.0], 2), 2)[0] == pytest.approx(50 / 16)
-
-
-def test_beyond_what_was_seen_a_normal_tail_takes_over():
-    assert largest_of(NOISE, 16384)[0] == pytest.approx(expected_maximum(16384), rel=0.1)
-
-
-def test_a_tail_that_falls_off_exponentially_is_found_again():
-    # E[max of n] of standard exponential steps is the n-th harmonic number.
-    steps = np.random.default_rng(0).exponential(size=4000)
-    assert largest_of(steps, 16384, tail=1.0)[0] == pytest.approx(np.log(16384) + 0.5772, rel=0.1)
-    assert largest_of(steps, 16384, tail=0.0)[0] < 9
-
-
-def test_few_steps_leave_a_mean_as_uncertain_as_it_is():
-    # Of 400 independent steps of spread 1 their mean is known to 1/20; stretches of ten see the same.
-    again = resample_steps(NOISE[:400], DRAWS)
-    assert again.shape == (DRAWS.count, 400)
-    assert again.mean(axis=1).std() == pytest.approx(1 / 20, rel=0.2)
+def test_more_ranks_wait_longer_by_the_spread_of_single_steps() -> None:
+    profile = build(
+        {"crowd": [0.1] * 5}, block_extra={"crowd": {"step_seconds": (0.09, 0.11)}}, ranks=2
+    )
+    waits = MoreRanks(profile, 0.1, Draws(8)).waiting(2, 64)
+    spread = np.std(single_steps(profile), ddof=1)
+    assert waits == pytest.approx((2.344 - 0.564) * spread, rel=0.002)
 
 
 def test_single_steps_are_taken_from_cpu_blocks_around_their_own_mean():
