@@ -95,7 +95,7 @@ def judge_training(
     elif own and difference <= _NEAR * own:
         holds, text = (
             True,
-            f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}",
+            f"losses differ by {difference:.1e} at most; two unmodified launches by {own:.1e}",
         )
     elif (
         effect == "rounding"

@@ -11,7 +11,7 @@ from stash.core.errors import UnitError, UserError
 from stash.market.policies import DEFAULT
 from stash.ui.options import Options, argument, json_flag, option
 
-_JOB, _MAY, _GOAL = "The job", "What may be rented", "What is wanted"
+_JOB, _MAY, _GOAL = "The job", "Machines to consider", "Goal"
 
 
 def _parse_price(text: str) -> tuple[str, float]:

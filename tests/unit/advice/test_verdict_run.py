@@ -87,6 +87,20 @@ def test_the_loop_leads_with_its_line():
     )
 
 
+def test_a_line_that_trains_a_whole_step_is_not_to_run_less_often():
+    # GIVEN a trainer that is called in one line: loop, forward and backward pass all belong to it
+    call = "Trainer(model, data).train()"
+    places = (
+        at("loop", 9, call, seconds=0.3),
+        at("forward", 9, call, seconds=1.0),
+        at("backward", 9, call, seconds=2.0),
+    )
+    found = remedies("loop", ledger(a_step={"loop": 0.006}, places=places))
+    assert list(found) == ["seldom"]
+    assert "train.py:9" not in found["seldom"].text
+    assert "between the optimizer's step and the next batch" in found["seldom"].text
+
+
 def test_a_loop_of_one_rank_is_said_to_hold_up_all():
     times = flat(6, solo=0.050, crowd=0.050, node=0.052, warm=0.052)
     slow, fast = ledger(0, a_step={"loop": 0.040}), ledger(1, a_step={"loop": 0.001})
@@ -209,11 +223,11 @@ def test_steps_that_vary_by_more_than_themselves_have_no_verdict_not_even_comput
     ):
         assert (found.kind, found.stall) == ("cannot tell", None)
         assert found.text.startswith(
-            "Cannot tell: steps vary too much. One takes 28.25 ms, and what it is made of is"
+            "Cannot tell: steps vary too much. A step takes 28.25 ms, but its parts are only known"
         )
         assert "Compute takes" not in found.text
         assert any(
-            "Stop other work on the machine and profile again" in step for step in found.next_steps
+            "Stop other work on this machine and profile again" in step for step in found.next_steps
         )
     # of the second
     assert found.next_steps[0].startswith("Against epoch start: keep the loader's workers")

@@ -110,7 +110,7 @@ def test_within_wide_intervals_it_cannot_tell_and_says_what_would_decide():
         f"Which stall matters is not known yet: contention may take up to {most}."
     )
     assert advice.next_steps[0].startswith(
-        f"Profile again with --budget {advice.budget_seconds:g}: "
+        f"Profile again with `--budget {advice.budget_seconds:g}s`: "
     )
     assert "saves" not in " ".join(advice.next_steps)
 
@@ -175,7 +175,7 @@ def test_a_single_round_is_an_estimate_without_a_verdict():
         "One round was measured: an estimate of each stall, and no verdict. "
         "Rungs differ by 100.0 ms a step for prep; steps waited 4.00 ms for the loader."
     )
-    assert advice.next_steps == ("Profile again with --budget 210: 5 rounds or so.",)
+    assert advice.next_steps == ("Profile again with `--budget 210s`: about 5 rounds.",)
 
 
 def test_at_most_three_steps_are_given_the_most_valuable_first():

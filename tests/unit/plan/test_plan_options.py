@@ -171,7 +171,7 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
     [
         ({"deadline": "0h"}, "--deadline 0h: it must be more than 0"),
         ({"deadline": "2026-11-01"}, "--deadline 2026-11-01 is past"),
-        ({"deadline": "tomorrow"}, "--deadline tomorrow: cannot read the duration"),
+        ({"deadline": "tomorrow"}, "--deadline tomorrow: it must be a time or a date, like 24h"),
         ({"deadline": "24 fortnights"}, "--deadline 24 fortnights: unknown time unit 'fortnights'"),
         ({"max-dollars": "0"}, "--max-dollars 0: it must be more than 0"),
         (
@@ -179,9 +179,9 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
             "--max-dollars 300 EUR: '300 EUR' is not in US dollars; convert it",
         ),
         ({"max-dollars": "€300"}, "--max-dollars €300: '€300' is not in US dollars"),
-        ({"confidence": "1"}, "--confidence 1: how probable it has to be is from 0.5 to below 1"),
-        ({"confidence": "sure"}, "--confidence sure: it is a fraction"),
-        ({"scaling": "weak"}, "--scaling weak: it is per-device or global"),
+        ({"confidence": "1"}, "--confidence 1: it must be a probability from 0.5 to below 1"),
+        ({"confidence": "sure"}, "--confidence sure: it must be a fraction"),
+        ({"scaling": "weak"}, "--scaling weak: it must be per-device or global"),
     ],
 )
 def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], sentence: str) -> None:
@@ -236,13 +236,16 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
             {"quota": ("p3.16xlarg=2",)},
             "--quota p3.16xlarg: no such instance type in the catalog; did you mean p3.16xlarge",
         ),
-        ({"quota": ("p3.16xlarge",)}, "--quota p3.16xlarge: it is an instance type and how many"),
+        (
+            {"quota": ("p3.16xlarge",)},
+            "--quota p3.16xlarge: it must be an instance type and how many",
+        ),
         (
             {"quota": ("p3.16xlarge=two",)},
-            "--quota p3.16xlarge=two: it is an instance type and how many",
+            "--quota p3.16xlarge=two: it must be an instance type and how many",
         ),
-        ({"max-nodes": "0"}, "--max-nodes 0: it is a whole number from 1 on"),
-        ({"max-nodes": "1.5"}, "--max-nodes 1.5: it is a whole number from 1 on"),
+        ({"max-nodes": "0"}, "--max-nodes 0: it must be a whole number, 1 or more"),
+        ({"max-nodes": "1.5"}, "--max-nodes 1.5: it must be a whole number, 1 or more"),
         ({"max-price": "20 EUR"}, "--max-price 20 EUR: cannot read the price"),
     ],
 )

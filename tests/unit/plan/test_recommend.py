@@ -464,8 +464,8 @@ def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
     with pytest.raises(UserError) as refused:
         asked(cpu_job(), merge(None, None))
     assert str(refused.value) == (
-        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; run "
-        "`stash profile train.py` for 40 s on any machine with a GPU, or to rent CPUs on the type that you would rent"
+        "the job was profiled on CPUs, which says nothing about GPUs or other CPUs; run `stash profile train.py` "
+        "(about 40 s) on a machine with any GPU or, to rent CPUs, on the type you would rent"
     )
 
 

@@ -75,7 +75,7 @@ def run(monkeypatch: Patch, *words: str) -> int:
         ((*PREMISE, "own/part.yaml"), "box is left out: it has 0.33 of one A100"),
         (
             ("cpu.stash.json", "--epochs", "9", "--gpu", "V100"),
-            "run `stash profile train.py` for 40 s on any",
+            "run `stash profile train.py` (about 40 s) on a machine",
         ),
         ((*JOB, "-o", "plan.docx"), "--output plan.docx: a name ends in .html"),
         ((*JOB, "-o", "nowhere/plan.html"), "there is no folder nowhere"),
@@ -112,7 +112,7 @@ def test_only_a_choice_can_be_launched_and_only_with_sky(
     monkeypatch: Patch, capsys: Capture, tmp_path: Path
 ) -> None:
     assert run(monkeypatch, *JOB, "--launch", "slurm") == 2
-    assert "--launch slurm: it is sky" in capsys.readouterr().err
+    assert "--launch slurm: it must be sky" in capsys.readouterr().err
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 1
     assert "there is no choice to write down" in capsys.readouterr().err
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky", "--json") == 1

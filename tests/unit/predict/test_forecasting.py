@@ -227,7 +227,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
-        ({"nodes": "0"}, "--nodes 0: it is a whole number from 1 to 16,384"),
+        ({"nodes": "0"}, "--nodes 0: it must be a whole number from 1 to 16,384"),
         ({"nodes": "3.5"}, "whole number"),
         ({"cache": "120%"}, "from 0% to 100%"),
         ({"network": "0gbit"}, "more than 0"),

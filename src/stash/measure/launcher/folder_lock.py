@@ -93,12 +93,12 @@ class FolderLock:
                 holder = _describe_first(blocking)
                 if time.monotonic() >= deadline:
                     raise UserError(
-                        f"{holder} works in {folder}, and two at once would take each other's files for yours; wait "
-                        "until it ends, or run this in a copy of the folder"
+                        f"{holder} is running in {folder}, and two at once would mistake each other's files for "
+                        "yours; wait until it ends, or run this in a copy of the folder"
                     )
                 if not has_said:
                     _print_note(
-                        f"waiting{_describe_patience(self.patience_seconds)}, since {holder} works in {folder}"
+                        f"waiting{_describe_patience(self.patience_seconds)}, since {holder} is running in {folder}"
                     )
                     has_said = True
                 time.sleep(_PAUSE_SECONDS)
