@@ -97,7 +97,7 @@ def test_profile_says_so_and_goes_on(
     assert run(monkeypatch, "profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json") == 0
     printed = capsys.readouterr()
     assert printed.err == (
-        "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, type "
+        "note: `--budget` and `-o` come after train.py and are passed to the script; if they are meant for Stash, type "
         "`stash profile --budget … -o … train.py`\n"
     )
     assert "train.py --budget=60 -o x.json" in printed.out
