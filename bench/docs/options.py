@@ -1,7 +1,7 @@
 """The reference of the command line, from the commands themselves: every command, then one table of all options.
 
-An option has one meaning wherever it stands: where commands say it in different words, the meaning they share is said
-here, once, and a test holds both against the commands.
+An option has the same meaning in every command. Where commands explain it in different words, the shared meaning is
+written here, and a test checks that the list is complete.
 """
 
 from __future__ import annotations
@@ -18,41 +18,43 @@ from stash.cli.main import app
 from stash.ui.help import read_docstring
 
 MEANINGS: Mapping[str, str] = {
-    "--against": "The profile that something is held against.",
-    "--apply": "Do what is printed.",
-    "--batch": "Samples of one device in one pass.",
-    "--budget": "Measuring takes so long at most; money is --max-dollars.",
-    "--checkpoint-every": "What passes between two checkpoints.",
-    "--cloud": "Whose machines.",
-    "--cluster": "The machines, as a file describes them.",
-    "--confidence": "How probable it has to be that the limits are kept.",
-    "--deadline": "By when it has to be done.",
-    "--disk": "What a machine's storage reads.",
-    "--dry-run": "Print what would be done, and stop.",
-    "--explain": "Show what the answer is made of.",
-    "--force": "Compare even what is of different jobs.",
-    "--format": "How what is written is encoded.",
-    "--gpu": "A model or variant of the catalog.",
-    "--gpus": "GPUs of one machine.",
-    "--instance": "A machine's type, as the catalog calls it.",
-    "--instances": "Your own machines and prices.",
-    "--json": "Print JSON for other programs, instead of text.",
-    "--loss": "What training has to reach.",
-    "--max-dollars": "All of it may cost so much at most; time is --budget.",
-    "--max-price": "An hour may cost so much at most.",
-    "--min-gpu-memory": "Memory of one GPU at least.",
-    "--network": "What one machine sends, in one direction.",
-    "--nodes": "Machines.",
-    "--on": "Where it is run.",
-    "--output": "Where what was found is written.",
-    "--policy": "What decides what to rent or to run, by name.",
-    "--probe": "What `stash probe` measured of the machines.",
-    "--quota": "So many machines of a type at most.",
-    "--region": "Where machines are rented.",
-    "--servers": "Parameter servers.",
-    "--start": "What passes until rented machines train.",
+    "--against": "Compare with this profile.",
+    "--apply": "Carry out what would otherwise only be printed.",
+    "--batch": "Samples per device in one pass.",
+    "--budget": "Time limit for measuring; --max-dollars limits the bill.",
+    "--checkpoint-every": "Time between two checkpoints.",
+    "--cloud": "Cloud providers to consider.",
+    "--cluster": "A file that describes the machines.",
+    "--confidence": "Minimum probability of meeting the limits.",
+    "--deadline": "When training must be finished.",
+    "--disk": "Read rate of a machine's storage.",
+    "--dry-run": "Print what would be done, without doing it.",
+    "--dtype": "Number format to compute in.",
+    "--explain": "Explain the words or the sums of the answer.",
+    "--force": "Go on where Stash would refuse: different jobs, or GPUs in use.",
+    "--format": "Output format.",
+    "--gpu": "GPU model or variant, as the catalog names it.",
+    "--gpus": "GPUs per machine.",
+    "--instance": "Machine type, as the catalog names it.",
+    "--instances": "A file with your own machines and prices.",
+    "--json": "Print JSON instead of text.",
+    "--limit": "Maximum number of rows.",
+    "--loss": "Loss at which training is finished.",
+    "--max-dollars": "Limit for the whole bill; --budget limits time.",
+    "--max-price": "Limit for the price per hour.",
+    "--min-gpu-memory": "Minimum memory per GPU.",
+    "--network": "Network rate of one machine, in one direction.",
+    "--nodes": "Number of machines.",
+    "--on": "Where the job runs, or would run.",
+    "--output": "File or folder to write.",
+    "--policy": "Policies to use or compare, by name.",
+    "--probe": "A probe of the machines, whose measured links are added.",
+    "--quota": "Maximum number of machines of one type.",
+    "--region": "Regions to consider.",
+    "--servers": "Number of parameter servers.",
+    "--start": "Time from renting a machine until it trains.",
 }
-"""Of options that several commands explain in words of their own."""
+"""For options that several commands explain in their own words: the meaning that all of them share."""
 
 
 def commands() -> Iterator[tuple[str, Any]]:

@@ -91,7 +91,7 @@ def test_one_process_is_started_as_python_would(start, tmp_path, way):
     alike(before, reported(under))
     assert before[0]["input"] == (SCRIPTS / "parts.py").read_text()
     assert (profile.world_size, profile.settings.launches) == (1, 1)
-    assert any(note.startswith("started as typed: one process") for note in profile.notes)
+    assert any(note.startswith("one process was started, as typed") for note in profile.notes)
 
 
 @pytest.mark.slow

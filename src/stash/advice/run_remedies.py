@@ -13,11 +13,13 @@ from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.run_account import RunRow, SlowLine
 from stash.core.ledger_rows import (
+    BACKWARD,
     CHECKPOINT,
     COLLECTOR,
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
+    FORWARD,
     INTERPRETER,
     LOOP,
 )
@@ -188,7 +190,15 @@ def loop_remedies(case: Case) -> list[Remedy]:
     run, row = case.breakdown.run, _find_row(case, LOOP)
     if run is None or row is None:
         return []
-    places = [place for place in run.places if place.row == LOOP and not _TRAINS.search(place.text)]
+    # a line that runs a whole step, like `trainer.train()`, cannot be done less often
+    whole = {(place.file, place.line) for place in run.places if place.row in (FORWARD, BACKWARD)}
+    places = [
+        place
+        for place in run.places
+        if place.row == LOOP
+        and (place.file, place.line) not in whole
+        and not _TRAINS.search(place.text)
+    ]
     if not places:
         text = (
             "Look at what the script does between the optimizer's step and the next batch (metrics, logging, "

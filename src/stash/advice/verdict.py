@@ -60,7 +60,7 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
         asked = precision_asked(case.profile)
         if budget is not None and asked is not None:
             steps[MAX_STEPS - 1 :] = [
-                f"Profile again with --budget {budget:g} for the ±{asked:.1%} asked for."
+                f"Profile again with `--budget {budget:g}s` to reach the ±{asked:.1%} asked for."
             ]
         return tuple(steps)
     if claims.other_job and _lost_share(case.breakdown) > _BUSY:
@@ -116,21 +116,21 @@ def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
     """How to learn what is open: by measuring longer where that helps."""
     if budget is not None:
         gain = (
-            f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "that should decide it"
+            f"about {FIRST_ROUNDS} rounds" if claims.kind == "estimate" else "that should decide it"
         )
-        return f"Profile again with --budget {budget:g}: {gain}."
+        return f"Profile again with `--budget {budget:g}s`: {gain}."
     stall = find_undecidable(case.breakdown, claims)
     if stall is not None and (stall.parts.correction or 0.0) > stall.parts.besides_noise / 2:
         return (
-            f"Profile again once {_busiest(case.breakdown)} has ended: what other work costs is subtracted, but it "
-            f"leaves {stall.name} known to ±{format_seconds(stall.parts.besides_noise)} at best."
+            f"Profile again once {_busiest(case.breakdown)} has ended: what other work costs is subtracted, but that "
+            f"leaves {stall.name} uncertain by at least ±{format_seconds(stall.parts.besides_noise)}."
         )
     if stall is not None:
         return (
-            "Profile again with a larger batch, if memory allows: however long it measures, Stash knows "
-            f"{stall.name} to ±{format_seconds(stall.parts.besides_noise)} at best, a smaller part of a longer step."
+            "Profile again with a larger batch, if memory allows: measuring longer cannot narrow "
+            f"{stall.name} below ±{format_seconds(stall.parts.besides_noise)}, which is less of a longer step."
         )
-    return "Stop other work on the machine and profile again: as it is, not even an hour of measuring would decide it."
+    return "Stop other work on this machine and profile again: as busy as it is, even an hour would not decide it."
 
 
 def _busiest(breakdown: Breakdown) -> str:
@@ -455,8 +455,8 @@ def _undecided_text(case: Case, claims: Claims) -> str:
             if each is not None
         )
         return (
-            f"Cannot tell: steps vary too much. One takes {written.step}, and what it is made of is known to "
-            f"±{format_seconds(arm)} only."
+            f"Cannot tell: steps vary too much. A step takes {written.step}, but its parts are only known to "
+            f"±{format_seconds(arm)}."
         )
     if claims.rivals and not claims.open:
         names = list(dict.fromkeys(row.name for row in claims.rows))

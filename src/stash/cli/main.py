@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -346,4 +348,46 @@ def _sentence(error: Any) -> str:
         names = re.findall(r"(?:--?)?\w[\w-]*(?=['),?]|$)", guesses[1])
         text = f"{text[: guesses.start()]} (did you mean {' or '.join(names)}?)"
     text = text.rstrip(".")
-    return f"{command}: {text[:1].lower()}{text[1:]}; type `{command} --help` to see what there is"
+    next_command = _suggest_command(error, command) or f"{command} --help` to see what there is"
+    return f"{command}: {text[:1].lower()}{text[1:]}; type `{next_command}"
+
+
+_UNKNOWN_FILE = re.compile(r"No such command '(.*)'", re.DOTALL)
+_NEEDS_FILE = {
+    "show": "",
+    "report": "",
+    "compare": "",
+    "check": " --max prep=10%",
+    "export": " --to tensorboard",
+}
+_EXAMPLE = "train.stash.json"
+
+
+def _suggest_command(error: Any, command: str) -> str:
+    """The rest of ``type `...``, where it is known better than the help: empty where it is not."""
+    text, words = error.format_message(), command.split()
+    typed = _UNKNOWN_FILE.search(text)
+    if typed is not None and words == ["stash"]:
+        name = printable_line(typed[1])
+        if name.endswith(".py"):
+            return f"stash profile {shlex.quote(name)}` to see where its time goes"
+        if name.endswith((".json", ".jsonl")):
+            return f"stash show {shlex.quote(name)}` to read it"
+        return ""
+    if type(error).__name__ == "MissingParameter" and words[1:] and words[1] in _NEEDS_FILE:
+        return _suggest_files(words)
+    if "'--with'" in text and words == ["stash", "run"]:
+        return "stash run --with train.fix.json train.py`; `stash fix train.py` writes the first"
+    return ""
+
+
+def _suggest_files(words: Sequence[str]) -> str:
+    """The command with the newest profile here, of which ``compare`` needs two; else with an example."""
+    wanted = 2 if words[1] == "compare" else 1
+    here = sorted(Path().glob("*.stash.json"), key=os.path.getmtime)[-wanted:]
+    if len(here) == wanted:
+        named = " ".join(shlex.quote(printable_line(path.name)) for path in here)
+        return f"{' '.join(words)} {named}{_NEEDS_FILE[words[1]]}` (the newest here)"
+    named = "before.stash.json after.stash.json" if wanted == 2 else _EXAMPLE
+    command = f"{' '.join(words)} {named}{_NEEDS_FILE[words[1]]}"
+    return f"{command}`; `stash profile train.py` writes such a file"

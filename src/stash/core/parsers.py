@@ -83,7 +83,7 @@ def number(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise UnitError("it is a number, like 2.5") from None
+        raise UnitError("it must be a number, like 2.5") from None
     return _above_zero(lambda _: value)(text)
 
 
@@ -93,7 +93,7 @@ def number_between(low: float, high: float) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = number(text)
         if not low <= value <= high:
-            raise UnitError(f"it is a number from {low:g} to {high:g}")
+            raise UnitError(f"it must be a number from {low:g} to {high:g}")
         return value
 
     return read
@@ -101,9 +101,9 @@ def number_between(low: float, high: float) -> Callable[[str], float]:
 
 def whole(least: int, most: int = MAX_WHOLE) -> Callable[[str], int]:
     """A whole number from ``least`` to ``most``: ``"64"``, ``"50k"``."""
-    expected = f"it is a whole number from {least} " + (
-        "on" if most == MAX_WHOLE else f"to {most:,}"
-    )
+    expected = f"it must be a whole number, {least} or more"
+    if most != MAX_WHOLE:
+        expected = f"it must be a whole number from {least} to {most:,}"
 
     def read(text: str) -> int:
         try:
@@ -143,13 +143,13 @@ def fraction(
             value = float(typed.removesuffix("%").strip()) / (100 if typed.endswith("%") else 1)
         except ValueError:
             raise UnitError(
-                f"it is a fraction, like 0.9 or 90%{'; ' + expected if expected else ''}"
+                f"it must be a fraction, like 0.9 or 90%{'; ' + expected if expected else ''}"
             ) from None
         above = value >= low if include[0] == "[" else value > low
         below = value <= high if include[1] == "]" else value < high
         if not (above and below):
             raise UnitError(
-                expected or f"it is a fraction from {low:g} to {high:g}, like 0.9 or 90%"
+                expected or f"it must be a fraction from {low:g} to {high:g}, like 0.9 or 90%"
             )
         return value
 
@@ -160,7 +160,7 @@ probability = fraction(
     0.5,
     1.0,
     include="[)",
-    expected="how probable it has to be is from 0.5 to below 1, like 0.9 or 90%",
+    expected="it must be a probability from 0.5 to below 1, like 0.9 or 90%",
 )
 
 
@@ -172,7 +172,7 @@ def percent(text: str) -> float:
     try:
         value = float(text.strip().removesuffix("%").strip())
     except ValueError:
-        raise UnitError("it is a number of per cent, like 2 or 2%") from None
+        raise UnitError("it must be a percentage, like 2 or 2%") from None
     if 0 < value < MIN_PERCENT:
         raise UnitError(
             f"that would be {value:g} % of the step; it is given in per cent, so for a fraction of {value:g} type "
@@ -215,7 +215,7 @@ def one_of(
     def read(text: str) -> T:
         typed = text.strip().lower()
         if typed not in values:
-            raise UnitError(f"it is {expected}{hint}")
+            raise UnitError(f"it must be {expected}{hint}")
         return values[typed]  # type: ignore[no-any-return]
 
     return read
@@ -240,7 +240,7 @@ def amounts(text: str) -> tuple[str, int]:
     """A name and how many: ``"p3.16xlarge=2"``."""
     name, sign, number_of = text.partition("=")
     if not (name.strip() and sign and number_of.strip().isdigit() and len(number_of) < 6):
-        raise UnitError("it is an instance type and how many, like p3.16xlarge=2")
+        raise UnitError("it must be an instance type and how many, like p3.16xlarge=2")
     return name.strip(), int(number_of)
 
 

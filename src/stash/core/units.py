@@ -154,6 +154,9 @@ def parse_rate(text: str) -> float:
     for suffix, divisor in (("bits", 8.0), ("bit", 8.0), ("b", 1.0)):
         if name.endswith(suffix) and name.removesuffix(suffix) in _PREFIX:
             return value * _PREFIX[name.removesuffix(suffix)] / divisor
+    if not unit:
+        bare = text.strip()
+        raise UnitError(f"{bare!r} has no unit; type {bare}gbit or {bare}MB/s")
     raise UnitError(
         f"unknown rate unit {unit!r} in {text!r}; use bit, kbit, mbit, gbit or kB/s, MB/s, GB/s"
     )

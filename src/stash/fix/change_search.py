@@ -305,8 +305,8 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     """The best of each knob, without those that the others are faster without."""
     best: list[Candidate] = []
     for each in sorted(worth, key=saved_seconds, reverse=True):
-        if any(each.change.knobs & other.change.knobs for other in best):
-            search.set_standing([each], "no difference", "another value of the same is faster")
+        if rivals := [one for one in best if each.change.knobs & one.change.knobs]:
+            search.set_standing([each], "no difference", f"{rivals[0].change.text} is faster")
         elif each.change.leaves_workers == 0 and (
             faster := [one for one in best if one.change.needs_workers]
         ):
@@ -353,7 +353,9 @@ def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
         takes = search.budget.turns_seconds(rungs.values(), LOOKS[0], search.typed)
         if not rungs or search.budget.seconds_left() < 2 * takes + search.budget.launch_seconds():
             return ()
-        search.say(f"trying all but one of {search.describe_arm(arm)} in turns, in one launch")
+        search.say(
+            f"trying all but one of {search.describe_arm(arm)}, by switching within one launch"
+        )
         rows, failed = launch_in_turns(search, rungs, LOOKS[0], "combining")
         if failed or not rows:
             return ()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
 
-_HOW = "How to try"
+_HOW = "How to search"
 _PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
 """Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
@@ -53,7 +53,12 @@ def _parse_knobs(text: str) -> tuple[str, ...]:
 def _parse_names(text: str, known: Sequence[str] = ("numerics",)) -> tuple[str, ...]:
     found = parsers.names(text)
     if unknown := [name for name in found if name not in known]:
-        raise UserError(f"there is no {', '.join(unknown)}; the names are {', '.join(known)}")
+        named = (
+            f"the names are {', '.join(known)}"
+            if len(known) > 1
+            else f"the only name is {known[0]}"
+        )
+        raise UserError(f"there is no {', '.join(unknown)}; {named}")
     return found
 
 
@@ -79,7 +84,7 @@ class FixOptions(LocalRankOptions):
     )
     allow: tuple[str, ...] = option(
         "WHAT",
-        "Also keep changes of numerics.",
+        "Also keep changes of this kind: numerics (like bfloat16).",
         _parse_names,
         default=(),
         panel=_HOW,
@@ -193,7 +198,7 @@ def _try_changes(
             if not options.quiet:
                 print(printable_line(f"  {text} ({left})"), file=sys.stderr, flush=True)
 
-        say("trying the script as typed, with seeds of its own")
+        say("timing the unmodified script, with fixed seeds")
         try:
             first = run([], None)
         except KeyboardInterrupt:

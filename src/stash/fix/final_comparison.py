@@ -126,7 +126,7 @@ def train_longer(search: Search) -> None:
     long = 2 * (search.budget.launch_seconds() + PROVEN_STEPS * (search.final.typed_seconds or 0.0))
     if not kept or search.budget.seconds_left() < long:
         return
-    search.say(f"training {PROVEN_STEPS} steps as typed, and with all that is kept")
+    search.say(f"training {PROVEN_STEPS} steps unmodified, and with all that is kept")
     typed = search.run([], PROVEN_STEPS)
     changed = search.run([each.change for each in kept], PROVEN_STEPS)
     if typed.failure is not None or changed.failure is not None:

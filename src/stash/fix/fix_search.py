@@ -168,7 +168,7 @@ class Search:
         """What a launch with these changes has."""
         return (
             join_names([each.change.new_value for each in self.find_candidates(names)])
-            or "the script as typed"
+            or "the unmodified script"
         )
 
     def _step_seconds(self, found: TrialRun) -> float:
@@ -326,6 +326,11 @@ def arm_of(members: Iterable[Candidate]) -> Arm:
 def is_beyond_noise(saves: Interval | None) -> bool:
     """Whether it is more than chance does in two of three cases."""
     return saves is None or saves.half_width is None or saves.value > saves.half_width / 2
+
+
+def is_surely_slower(saves: Interval | None) -> bool:
+    """Whether even the best end of what it saves is a loss; a value without an interval is taken as it is."""
+    return saves is not None and (saves.value if saves.high is None else saves.high) < 0
 
 
 def saved_seconds(each: Candidate) -> float:

@@ -83,7 +83,7 @@ def _trade_threads(facts: Facts, site: Site, needed: int, room: int) -> list[Scr
         threads = room - n
         if threads >= facts.threads:
             continue
-        text = f"num_workers {now} -> {n}, threads of a rank {facts.threads} -> {threads}"
+        text = f"num_workers {now} -> {n}, threads per rank {facts.threads} -> {threads}"
         found.append(
             _set_arguments(
                 f"workers={n}+threads={threads}",

@@ -36,7 +36,6 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     tried = [each for each in fix.tried if each.standing != "left out"]
     kept = format_count(len(fix.kept), "change")
     launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
-    ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
     return Page(
         title=(
             f"{fix.workload} | {format_count(fix.ranks, 'rank')} | {ms_of(fix.step_seconds)} ms a step; {kept} "
@@ -54,7 +53,7 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
             f"intervals come from fresh rounds alone, with one error rate of {fix.error_rate:.0%} for the whole "
             "search. What other processes cost a step is subtracted."
         ),
-        again=" ".join(("stash fix", *ranks, *job_words(fix.command))),
+        again=_again(fix),
         made=f"{fix.created[:_DAY]}, Stash {fix.stash_version}",
     )
 
@@ -82,10 +81,17 @@ def _verdict(fix: Fix) -> str:
         if each.why and each.standing in _UNDECIDED and is_proven(each.saves)
     ]
     if sure:
-        return f"{nothing}, but {join_names(sure)} looked faster at first: allow more time with --budget."
+        return f"{nothing}, but {join_names(sure)} looked faster at first. To decide: `{_again(fix, longer=True)}`"
     if any(each.why.startswith("no time") for each in fix.tried):
-        return f"{nothing}, and time was too short for some: allow more with --budget."
+        return f"{nothing}, and some were not tried for lack of time. To try them: `{_again(fix, longer=True)}`"
     return f"{nothing}: leave it as it is."
+
+
+def _again(fix: Fix, longer: bool = False) -> str:
+    """The command that made this record; ``longer``: with twice the time that it took."""
+    ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
+    budget = [f"--budget {_needed_minutes(fix) or _doubled_minutes(fix)}m"] if longer else []
+    return " ".join(("stash fix", *ranks, *budget, *job_words(fix.command)))
 
 
 def _grids(fix: Fix) -> Iterator[Grid]:
@@ -100,7 +106,7 @@ def _grids(fix: Fix) -> Iterator[Grid]:
         yield _grid(("a step", "how to apply"), rows, "Kept")
     for title, standings in (
         ("Needs your consent", {"asks"}),
-        ("Tried, and not kept", {*_BECAUSE, "unproven"}),
+        ("Tried, not kept", {*_BECAUSE, "unproven"}),
     ):
         rows = [
             (each.text, format_saving(each.saves), _why_not_kept(each))
@@ -166,27 +172,45 @@ def _why_not_kept(each: Tried) -> str:
 
 
 def _warnings(fix: Fix) -> Iterator[str]:
-    if fix.interrupted:
-        yield "interrupted: changes proven before that are kept, the others were not tried to the end"
+    if fix.interrupted and fix.together is not None:
+        yield "interrupted: what was proven by then is kept; the rest was not tried to the end"
     if fix.repeats is False:
         yield (
             "two unmodified launches with the same seeds gave different losses: what a change does to training is "
             "known no better than they agree"
         )
-    late = [each.name for each in fix.tried if each.why.startswith("no time")]
-    took = [
+    late, took, minutes = _list_late(fix), _launch_seconds(fix), _needed_minutes(fix)
+    if minutes is not None:
+        yield (
+            f"no time was left for {join_names(late)} (a launch takes {fmean(took):.0f} s); to try them, allow "
+            f"--budget {minutes}m"
+        )
+    yield from fix.notes
+
+
+def _list_late(fix: Fix) -> list[str]:
+    return [each.name for each in fix.tried if each.why.startswith("no time")]
+
+
+def _launch_seconds(fix: Fix) -> list[float]:
+    return [
         each.elapsed_seconds
         for each in fix.launches
         if each.stage != "turns" and each.elapsed_seconds
     ]
-    if late and took:
-        needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
-        yield (
-            f"no time was left for {join_names(late)}, as a launch takes {fmean(took):.0f} s: allow more, like "
-            f"--budget "
-            f"{math.ceil(needed / 60)}m"
-        )
-    yield from fix.notes
+
+
+def _needed_minutes(fix: Fix) -> int | None:
+    """The ``--budget`` that would have let it try all; ``None`` where it did, or no launch was timed."""
+    late, took = _list_late(fix), _launch_seconds(fix)
+    if not late or not took:
+        return None
+    needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
+    return math.ceil(needed / 60)
+
+
+def _doubled_minutes(fix: Fix) -> int:
+    return math.ceil(2 * fix.elapsed_seconds / 60)
 
 
 def _next_steps(fix: Fix, record: str, patch: str) -> Iterator[str]:
@@ -234,7 +258,7 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
         (
             each.stage,
             str(each.round + 1),
-            " + ".join(each.changes) or "as typed",
+            " + ".join(each.changes) or "unmodified",
             "" if each.step_seconds is None else ms_of(each.step_seconds),
             *(
                 (str(each.steps), f"{each.elapsed_seconds:.0f}")

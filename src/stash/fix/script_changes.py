@@ -221,7 +221,12 @@ class ScriptChange:
     @property
     def new_value(self) -> str:
         """What a launch with it has, in words: ``4 loader workers`` of ``num_workers 0 -> 4``."""
-        words = re.sub(r"\S+ -> (\S+)", r"\1", self.text)
+        words = re.sub(r"\S+ -> ([^\s,]+)", r"\1", self.text)
+        words = re.sub(
+            r"threads per rank (\d+)",
+            lambda found: f"{format_count(int(found[1]), 'thread')} per rank",
+            words,
+        )
         return re.sub(
             r"^num_workers (\d+)", lambda found: format_count(int(found[1]), "loader worker"), words
         )

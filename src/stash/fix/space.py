@@ -80,7 +80,7 @@ def _propose_threads(facts: Facts) -> Proposal:
         ScriptChange(
             f"threads={n}",
             "threads",
-            f"threads of a rank {now} -> {n}",
+            f"threads per rank {now} -> {n}",
             effect="rounding",
             stalls=("compute", "contention"),
             settings={"threads": n},

@@ -97,7 +97,7 @@ def judge_training(
         text = f"{losses} losses the same, bit for bit"
     elif own and difference <= _NEAR * own:
         holds = True
-        text = f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}"
+        text = f"losses differ by {difference:.1e} at most; two unmodified launches by {own:.1e}"
     elif (
         effect == "rounding"
         and is_finite

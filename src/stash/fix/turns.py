@@ -13,7 +13,6 @@ from statistics import median
 from typing import Any
 
 from stash.core.fix_records import Launched, SearchStage
-from stash.core.formatting import join_names
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import WORTH, estimate_saving, is_proven, pool_spread
@@ -28,6 +27,7 @@ from stash.fix.fix_search import (
     Search,
     arm_of,
     is_beyond_noise,
+    is_surely_slower,
     saved_seconds,
 )
 from stash.fix.script_changes import ScriptChange, merge_settings
@@ -69,7 +69,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     if search.turns is None or len(turns) < 2:
         return wanted
     search.say(
-        f"trying {join_names([each.change.new_value for each in turns])} in turns, in one launch"
+        f"switching settings within one launch: {'; '.join(each.change.new_value for each in turns)}"
     )
     rungs: dict[Arm, Mapping[str, Any]] = {
         (each.name,): _switchable_settings(each.change) or {} for each in turns
@@ -188,11 +188,12 @@ def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
         saved = saved_seconds(each)
         first = best[each.change.knob]
         if saved < bar or not is_beyond_noise(each.saves):
-            search.set_standing(
-                [each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", ""
-            )
+            slower = saved < -NO_DIFFERENCE * search.typed and is_surely_slower(each.saves)
+            search.set_standing([each], "slower" if slower else "no difference", "")
         elif each is not first:
-            search.set_standing([each], "no difference", f"{first.change.text} was chosen of these")
+            search.set_standing(
+                [each], "no difference", f"{first.change.text} does as well or better"
+            )
 
 
 def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidate], int]:

@@ -56,7 +56,7 @@ from stash.market.policies import DEFAULT
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, json_flag, option
 
-_JOB, _MAY, _GOAL = "The job", "What may be rented", "What is wanted"
+_JOB, _MAY, _GOAL = "The job", "Machines to consider", "Goal"
 
 
 def _parse_price(text: str) -> tuple[str, float]:

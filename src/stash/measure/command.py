@@ -154,8 +154,8 @@ def job_of(words: Split, workload: str | None, data: str | None, batch: int | No
     for name, value in (("--data", data), ("--batch", batch)):
         if value is not None:
             raise UserError(
-                f"{name} belongs to --workload; give your own job its options after its name"
-                + (", and use --data-root to say where its data lie" if name == "--data" else "")
+                f"{name} is an option of --workload; put your own script's options after its name"
+                + (", and name its data folder with --data-root" if name == "--data" else "")
             )
     if words.kind == "none" or not words.words:
         raise UserError(

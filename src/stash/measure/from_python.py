@@ -120,5 +120,5 @@ def _parse_options(line: str) -> tuple[int | None, ProfileOptions]:
         given[name] = True if kind == "flag" else words.pop(0)
     ranks = given.pop("nproc_per_node", None)
     if ranks is not None and not (ranks.isdecimal() and int(ranks) > 0):
-        raise UserError(f"%%stash --nproc-per-node {ranks}: it is a whole number from 1 up")
+        raise UserError(f"%%stash --nproc-per-node {ranks}: it must be a whole number, 1 or more")
     return None if ranks is None else int(ranks), ProfileOptions(**given)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _PHASES = {
     "starting": "starting the job",
     "warm-up": "warming up",
-    "first-steps": "timing the first steps, as typed",
+    "first-steps": "timing unmodified steps",
     "blocks": "measuring",
     "catch-up": "letting the other ranks catch up",
     "resident": "one device, batches on the device",
@@ -105,7 +105,7 @@ class Progress:
         ):  # said again of no second launch
             self._knows_step = True
             self._print_above(
-                f"about {format_seconds(moment.step_seconds)} a step; timing the first ones as typed …"
+                f"about {format_seconds(moment.step_seconds)} a step while warming up; timing unmodified steps …"
             )
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:

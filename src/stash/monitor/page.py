@@ -46,7 +46,7 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     )
     nodes = f" on {header.nodes} nodes" if header.nodes > 1 else ""
     if shown is None:
-        title = f"{header.job} | {ranks}{nodes} | no window yet"
+        title = f"{header.job} | {ranks}{nodes} | no step recorded{' yet' if live else ''}"
     else:
         taken = shown.last_step - shown.first_step + 1
         span = f"last {shown.seconds:.0f} s" if live else f"{shown.seconds:.0f} s"
@@ -103,6 +103,11 @@ def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[st
     for alert in open_ones:
         yield f"{alert.text[:1].upper()}{alert.text[1:]}."
     if shown is None:
+        if not live:
+            yield (
+                "No training step was recorded, so there is nothing to show. If the script trains, add `import stash` "
+                "and call `stash.step()` after each update."
+            )
         return
     known = record.header.baseline_stalls.get("step")
     if known:

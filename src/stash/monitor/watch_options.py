@@ -14,7 +14,7 @@ from stash.store.storing import store_option
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import Options, flag, json_flag, option, quiet_flag
 
-_JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
+_JOB, _TELL, _MONEY = "What to watch", "Alerts and logs", "Cost"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class _WatchedOptions(Options):
     capture: tuple[int, tuple[int, ...]] | None = option(
         "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parse_capture
     )
-    accept: bool = flag("Probe this machine first; exit with 3 to give it back.")
+    accept: bool = flag("Probe this machine first; exit with 3 if it is bad.")
     json: bool = json_flag("With --accept: print its verdict as JSON of at most 2 KB.")
     store: str | None = store_option()
     quiet: bool = quiet_flag()

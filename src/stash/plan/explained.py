@@ -68,7 +68,7 @@ def _names(item: Rental | Unranked) -> tuple[str, str]:
 def derivation(choice: Choice, goal: Goal) -> tuple[Grid, ...]:
     """Every line of it, in tables with a title."""
     parts = (
-        ("How much is trained", _work(choice, goal)),
+        ("Training length", _work(choice, goal)),
         ("One step, stall by stall", _step(choice)),
         ("From start to end", _time(choice)),
         ("The bill", _bill(choice)),

@@ -6,6 +6,7 @@ that a mistyped one is told instead of excluding everything. Judges no machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +18,7 @@ from stash.catalog.offers import Catalog
 from stash.catalog.own import ON_PREMISE
 from stash.catalog.reference import known_dataset, tariffs
 from stash.core import parsers
-from stash.core.errors import UserError
+from stash.core.errors import UnitError, UserError
 from stash.core.formatting import join_names
 from stash.core.intervals import Interval
 from stash.plan.bill import BillFacts
@@ -33,12 +34,12 @@ SCALING: Mapping[str, ScalingPolicy] = {"per-device": "per device", "global": "g
 ENDINGS = (".html", ".md", ".png", ".svg", ".pdf")
 EXAMPLE = "--epochs 90 --samples 1281167"
 _WORK, _GOAL, _MAY, _BILL, _HOW, _SHOWN = (
-    "How much is trained",
-    "By when, for how much",
-    "What may be rented",
-    "What is paid besides the hours",
-    "How the job is run there",
-    "What is shown",
+    "Training length",
+    "Deadline and budget",
+    "Machines to consider",
+    "Costs besides machine hours",
+    "How the job runs there",
+    "Output",
 )
 _WAYS = ("epochs", "steps", "tokens")
 
@@ -47,7 +48,13 @@ def _deadline(text: str) -> float | datetime:
     try:
         return datetime.fromisoformat(text.strip())
     except ValueError:
+        pass
+    try:
         return parsers.duration(text)
+    except UnitError:
+        if re.match(r"\s*[-+.\d]", text):
+            raise
+        raise UnitError("it must be a time or a date, like 24h, 3d or 2027-01-31T18:00") from None
 
 
 def _output(text: str) -> Path:

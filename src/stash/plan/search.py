@@ -40,7 +40,7 @@ from stash.plan.settings import (
 from stash.predict.cluster import NodeTransport, Target, transport_used
 from stash.predict.passes import Base, profile_command
 
-_FROM_CPUS = "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that"
+_FROM_CPUS = "the job was profiled on CPUs, which says nothing about GPUs or other CPUs"
 _HOLES = {
     "memory_bandwidth": "memory_bytes_per_second",
     "fp32_tflops": "fp32_flops_per_second",
@@ -177,8 +177,8 @@ class PlanProblem:
         ):
             again = profile_command(self.bases[0].profile)
             raise UserError(
-                f"{_FROM_CPUS}; run `{again}` for {PROFILED:.0f} s on any machine with a GPU, or to rent CPUs on the "
-                "type that you would rent"
+                f"{_FROM_CPUS}; run `{again}` (about {PROFILED:.0f} s) on a machine with any GPU or, to rent CPUs, on "
+                "the type you would rent"
             )
 
     def _chains(self, rentable: Rentable) -> list[CandidateChain]:

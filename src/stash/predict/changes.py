@@ -81,7 +81,7 @@ def _parse_compression(text: str) -> float:
         return parsers.number_between(1, 10_000)(text.strip().removesuffix("x"))
     except UnitError:
         raise UnitError(
-            f"it is one of {', '.join(_COMPRESSED)}, or how many times fewer bytes, from 1x to 10000x, like 4x"
+            f"it must be one of {', '.join(_COMPRESSED)}, or how many times fewer bytes, from 1x to 10000x, like 4x"
         ) from None
 
 
@@ -117,7 +117,7 @@ class Alteration(Options):
         _parse_name,
         panel=_MACHINES,
     )
-    nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
+    nodes: int | None = option("N", "Use N machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
     gpus: int | None = option(
         "N", "Use N devices per node, one rank each.", parsers.whole(1, 64), panel=_MACHINES
     )
@@ -397,8 +397,8 @@ def _is_measured(gpu: str, measured: Target, known: Catalog) -> bool:
 def _change_gpu(target: Target, wanted: Alteration, measured: Target, known: Catalog) -> Target:
     if measured.device is None:
         raise UserError(
-            "the job was profiled on CPUs, and no speed of a GPU follows from that; profile it once on any GPU: "
-            "`stash profile` there"
+            "the job was profiled on CPUs, which says nothing about GPUs; run `stash profile` once on a machine with "
+            "any GPU, and use that profile"
         )
     if wanted.gpu is None or _is_measured(wanted.gpu, measured, known):
         return target

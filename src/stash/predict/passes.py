@@ -222,7 +222,9 @@ def _batch_exponent(base: Base, before: Passes, ratio: float) -> Quantity:
 
 def _precision(base: Base, target: Target, dtype: Dtype) -> Quantity:
     if target.device is None:
-        raise UserError("--dtype: on CPUs nothing was published of it; profile with it instead")
+        raise UserError(
+            "--dtype: no published figures tell what it changes on CPUs; profile the job with it instead"
+        )
     gpu = named_gpu(target.device, base.catalog())
     work = base.profile.workload
     ratio = precision_ratio(gpu, dtype, mix_of(work, "fp32"))

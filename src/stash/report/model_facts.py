@@ -213,8 +213,8 @@ def _embeddings(breakdown: Breakdown, profile: Profile) -> str:
     hot = max(tables, key=lambda table: table.hottest)
     text = (
         f"{format_count(len(tables), 'table')}, {lookups:,} lookups a step and rank, "
-        f"{sum(table.distinct for table in tables) / lookups:.0%} of distinct rows; most skewed is one of "
-        f"{hot.rows:,} rows, {hot.hottest:.0%} of whose lookups are of one row; gradients of "
+        f"{sum(table.distinct for table in tables) / lookups:.0%} of them of distinct rows; in the most skewed table "
+        f"({hot.rows:,} rows) {hot.hottest:.0%} of lookups hit one row; gradients of "
         f"{format_bytes(sum(table.gradient_bytes for table in tables))}"
     )
     seconds = [table.forward_seconds for table in tables if table.forward_seconds is not None]

@@ -126,79 +126,80 @@ def _round_known(value: float | None, decimals: int) -> float | None:
 # The words of a report, for ``stash show --explain`` and the tutorial: each is explained only where it is used.
 
 ALWAYS = {
-    "step": "one optimizer step of all ranks together, all its gradient accumulation included",
-    "rung": "a condition under which the same step is timed; each of the ladder adds one thing to the one below",
-    "stall": "what a rung makes a step longer; the stalls add up to the step",
-    "±": "half of the 95% interval that is to hold the truth; stalls without one were measured once",
-    "unknown": "not measured, for the reason next to it, and not zero; contained in X: its time is part of row X",
-    "within noise": "the interval contains zero: this stall may not exist; it may even be measured as negative",
-    "saves about": "what a remedy gains by the forecast of `stash whatif`, not a promise",
+    "step": "one optimizer step of all ranks together, including its gradient accumulation",
+    "rung": "a condition under which the same step is timed; each rung of the ladder adds one thing to the one below",
+    "stall": "the time that one rung adds to the step; compute and all stalls add up to the step",
+    "±": "half the width of the 95% interval, or +a −b where it is lopsided; a stall without one was measured once",
+    "unknown": 'not measured, for the reason given; this does not mean zero. "Contained in X": its time is in row X',
+    "within noise": "the interval contains zero, so this stall may not exist; its estimate may even be negative",
+    "saves about": "the gain that `stash whatif` forecasts for a remedy: an estimate, not a promise",
 }
 ROWS = {
-    "compute": "what one device needs for the step when nothing is in its way",
+    "compute": "the time of the step on one device with nothing in its way",
     "transfer": "copying the batch from the host's memory to the device",
-    "contention": "all ranks at work at once without exchanging: shared memory, power and cores, and a slow rank",
-    "bubble": "ranks of a pipeline stand still, for no microbatch is there for their stage: by the schedule, and by "
-    "stages that are not equally slow",
+    "contention": "the cost of all ranks working at once, without exchange: shared memory, power and cores, or a slow rank",
+    "bubble": "pipeline ranks idle because no microbatch has reached their stage, due to the schedule or to stages of "
+    "unequal speed",
     "interconnect": "waiting for gradients, shards or activations to be exchanged inside a machine",
     "network": "waiting for gradients, shards or activations to be exchanged between machines",
-    "prep": "waiting for samples to be decoded, augmented and collated, their files being in memory",
-    "fetch": "waiting for the disk, where files are not in memory",
+    "prep": "waiting for samples to be decoded, augmented and collated, with their files already in memory",
+    "fetch": "waiting for the disk to read files that are not in memory",
 }
 BETWEEN = {
-    "loop": "the script's own code on the training thread between steps; a step's compute contains it",
-    "collector": "Python's garbage collector; a step's compute contains it",
-    "interpreter": "waiting for Python's interpreter, which another thread has; a step's compute contains it",
-    "epoch start": "from asking a loader for an iterator to its first batch, once an epoch: "
-    "workers, sampler, pickling",
-    "epoch end": "the script's own code from an epoch's last batch to the next epoch, without evaluation and saving",
-    "evaluation": "forward passes that no step uses",
-    "checkpoint": "saving the model's or the optimizer's state, as long as the training thread waits for it",
-    "epoch": "a step, and its part of all that lies between the steps of an epoch",
+    "loop": "the script's own code between steps, on the training thread; in the table of the step it is part of compute",
+    "collector": "Python's garbage collector; in the table of the step it is part of compute",
+    "interpreter": "waiting for another thread to release Python's interpreter; in the table of the step it is part of "
+    "compute",
+    "epoch start": "once an epoch, the time until a new iterator of the loader gives its first batch: starting workers, "
+    "sampler, pickling",
+    "epoch end": "the script's own code between an epoch's last batch and the next epoch, except evaluation and saving",
+    "evaluation": "forward passes that belong to no training step",
+    "checkpoint": "saving the model's or optimizer's state, while the training thread waits",
+    "epoch": "the average time per step over a whole epoch, with everything between steps",
 }
 """Rows of an epoch that are no stalls."""
 LABELS = {
-    "disturbed": "what steps took longer than on a machine with nothing else to do, by the time for which the kernel "
-    "counted their threads as ready and without a core; it is subtracted from every stall",
-    "samples/s": "what the devices could train if no data were waited for, and what the loaders deliver while "
-    "nothing trains; loaders slower than the devices make a data stall",
-    "waited": "how long steps stood waiting for the loader: a second estimate of prep and fetch, which leaves out "
-    "what workers cost the step otherwise",
+    "disturbed": "the time that other processes cost the step: while its threads were ready to run and had no core, as the "
+    "kernel counts it; it is subtracted from every stall",
+    "samples/s": "the rate of the devices if they never waited for data, and of the loaders while nothing trains; loaders "
+    "slower than the devices cause a data stall",
+    "waited": "how long steps waited for the loader: a second estimate of prep and fetch, without the cores and memory "
+    "that workers take from the step",
     "gradients": "bytes each device exchanges in a step; exposed is what the step waits for them, interconnect and "
     "network together; when run alone, what the exchange takes with nothing else going on; the rest hides behind the "
     "backward pass. The rate is the bus bandwidth, payload / time x 2(p-1)/p for p ranks",
-    "slowest": "a rank that is slower than the others even when nothing is exchanged",
-    "host ahead": "by how much, at most, the host submits work before the device comes to it; where that is next to "
-    "nothing, the device waits for the host",
-    "hidden": "a stall that shows only once another is gone",
+    "slowest": "the rank that is slower than the others even without exchange",
+    "host ahead": "how far ahead of the device the host submits work, at most; if close to zero, the device waits "
+    "for the host",
+    "hidden": "a stall that only shows once another is removed",
     "ranks share": "how the job's device mesh divides the work among ranks, axis by axis",
-    "pipeline": "what its schedule must leave idle, played with equal stages; not what was measured",
-    "bubble": "its passes as they were timed, played again with messages that take no time; means over ranks",
-    "groups": "what ranks waited in collectives, as it was seen, and rank 0's bytes; only what all ranks of a group "
-    "wait counts as exchange",
-    "experts": "rows that ranks send each other by all_to_all_single with split sizes, without answers to them; what "
-    "ranks wait less the more rows they get counts as uneven loads",
-    "phases": "what the script names with stash.phase, means over ranks; a stall within a phase is part of it",
-    "embeddings": "one step of rank 0, looked at; a dense gradient is as large as its table",
-    "tokens": "places in the sequences of all replicas, padding included",
-    "FLOPs": "counted by PyTorch's formulas for products, convolutions and attention; the peak is the catalog's, and "
-    "the step is the one measured, stalls and all",
+    "pipeline": "the idle time its schedule implies with equal stages, simulated; not a measurement",
+    "bubble": "a simulation of its timed passes with messages that take no time; means over ranks",
+    "groups": "the time ranks were seen waiting in collectives, and rank 0's bytes; only waiting that all ranks of a group "
+    "share counts as exchange",
+    "experts": "rows that ranks send each other by all_to_all_single with split sizes, not counting the replies; waiting "
+    "that shrinks as a rank gets more rows counts as uneven load",
+    "phases": "what the script marks with stash.phase, means over ranks; a phase includes the stalls inside it",
+    "embeddings": "as seen in one step of rank 0; a dense gradient is as large as its table",
+    "tokens": "positions in the sequences of all replicas, including padding",
+    "FLOPs": "counted with PyTorch's formulas for matrix products, convolutions and attention; relative to the catalog's "
+    "peak, over the measured step including its stalls",
     "energy": "of what counts it (RAPL: processor packages, whoever uses them; NVML: whole GPUs), the power of the "
     "highest rung's blocks times the step",
-    "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
-    "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
-    "of the whole step, and with contention counted as interconnect",
-    "by waits": "data stalls that were measured as what steps waited, and not as a difference of rungs",
-    "measured": "rounds, each of one block of steps under every rung; time; why measuring ended",
+    "loader": "starting the loader's workers, once an epoch unless they persist; not part of a step",
+    "paper's %": "percentages to compare with the Stash paper: of the step under the named rung rather than of the whole "
+    "step, with contention counted as interconnect",
+    "by waits": "data stalls measured as the time that steps waited, not as a difference between rungs",
+    "measured": "the rounds (each times one block of steps under every rung), the time, and why measuring ended",
 }
 
 
 PARTS = {
-    "noise": "what rounds leave open; the only part that measuring longer narrows",
-    "method": "the method's own error, as seen on jobs whose stalls are known; never known of transfer, whose ± is "
-    "noise and launch alone",
-    "launch": "what another launch of the same job may be longer or shorter by",
-    "correction": "how well the time that other work took is known, which was subtracted",
+    "noise": "the scatter between rounds, the only part that measuring longer narrows",
+    "method": "the method's own error, as found on jobs with known stalls; not known for transfer, whose ± is only "
+    "noise and launch",
+    "launch": "how much another launch of the same job may differ",
+    "correction": "the uncertainty of the time subtracted for other processes",
 }
 
 

@@ -34,9 +34,11 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
     """A profile's page: the answer, then its details; with ``explain`` a terminal also shows what words mean."""
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
     model = model_facts.model_facts(breakdown, profile)
+    # beside "profile again" also what can be done at once
+    shown = 2 if advice.kind in ("cannot tell", "estimate") else 1
     facts = (*_facts(breakdown, advice), *model, ("measured", how_measured(breakdown, profile)))
     further = Chapter(
-        "further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True
+        "further", "What else helps", points=advice.next_steps[shown:], brief=explain, folded=True
     )
     figures = Chapter(
         "figures",
@@ -64,7 +66,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         below_rows=_not_in_table(breakdown, profile),
         grids=epoch_grids(breakdown.run),
         warnings=(*breakdown.stability.warnings, *_left_files(profile.left_files)),
-        next_steps=advice.next_steps[:1],
+        next_steps=advice.next_steps[:shown],
         chapters=(
             Chapter("details", "Details", facts=facts, brief=True),
             *(chapter for chapter in (further, figures, parts) if chapter.points or chapter.facts),
@@ -125,11 +127,14 @@ def _left_files(names: Sequence[str]) -> tuple[str, ...]:
         else ""
     )
     what = "files and folders" if remove == "rm -r" else "files"
-    files = "something that was" if len(names) == 1 else f"{len(names)} {what} that were"
-    words = " ".join(shlex.quote(f"./{name}" if name.startswith("-") else name) for name in shown)
-    return (
-        f"The profiled job left {files} not there before; remove what you do not need: `{remove} {words}`{more}.",
+    one = "a folder" if names[0].endswith("/") else "a file"
+    created = (
+        f"{one}; if you do not need it"
+        if len(names) == 1
+        else f"{len(names)} {what}; if you do not need them"
     )
+    words = " ".join(shlex.quote(f"./{name}" if name.startswith("-") else name) for name in shown)
+    return (f"The profiled job created {created}: `{remove} {words}`{more}.",)
 
 
 def unknown_stalls(skipped: Sequence[Missing]) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
 from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
-from stash.core.formatting import plus_minus
+from stash.core.formatting import join_names, plus_minus
 from stash.core.ledger_rows import COLLECTIVE, COLLECTOR, EPOCH_END, EPOCH_START, INPUT, LOOP
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import round_digits
@@ -28,11 +28,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     if run is None:
         return ()
     scale = time_scale(run.step_seconds)
-    rows = [
-        _row(row, scale)
-        for row in run.rows
-        if row.name in _ALWAYS or (row.share or 0.0) >= _WORTH_SAYING
-    ]
+    rows = _rows(run, scale)
     is_longer = any(row.name in NOW_AND_THEN and row.time is not None for row in run.rows)
     total = ("epoch" if is_longer else "step", scale.text(run.step_seconds), "", "100.0%", "")
     below = " ".join((f"Start-up, once: {format_seconds(run.startup_seconds)}.", *run.unseen))
@@ -57,6 +53,24 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     lines = tuple((place.where, _place_time(place), place.row, _words(place)) for place in places)
     where = Grid("Where", ("takes", "row", "line"), lines, frozenset({0, 1, 2, 3}), prose=True)
     return (account, where) if lines else (account,)
+
+
+def _rows(run: RunAccount, scale: Scale) -> list[tuple[str, ...]]:
+    """Rows that add up to the total: several small ones share a line, unless that would show as zero."""
+    small = [row for row in run.rows if row.time is not None and not _is_worth_a_line(row)]
+    seconds = sum(row.seconds for row in small)
+    is_zero = scale.text(seconds) == scale.text(0.0)
+    alone = small if len(small) == 1 and not is_zero else []
+    rows = [_row(row, scale) for row in run.rows if _is_worth_a_line(row) or row in alone]
+    if is_zero or alone:
+        return rows
+    names = join_names([row.name for row in small])
+    share = seconds / run.step_seconds
+    return [*rows, ("others", scale.text(seconds), "", f"{share:.1%}", names)]
+
+
+def _is_worth_a_line(row: RunRow) -> bool:
+    return row.name in _ALWAYS or abs(row.share or 0.0) >= _WORTH_SAYING
 
 
 def epoch_title(run: RunAccount) -> str:

@@ -87,10 +87,12 @@ def note_strays(found: Split, known: Iterable[str], name: str) -> None:
     if names:
         start = found.words[0] if found is job else f"{found.words[0]} …"
         stand, go, are = (
-            ("stands", "it goes", "it is") if len(names) == 1 else ("stand", "they go", "they are")
+            ("comes", "is passed", "it is")
+            if len(names) == 1
+            else ("come", "are passed", "they are")
         )
         note(
-            f"{' and '.join(f'`{each}`' for each in names)} {stand} after {job.words[0]}, so {go} to the {job.kind}; "
+            f"{' and '.join(f'`{each}`' for each in names)} {stand} after {job.words[0]} and {go} to the {job.kind}; "
             f"if {are} meant for Stash, type `stash {name} {' … '.join(names)} … {start}`"
         )
 
@@ -156,7 +158,7 @@ class ProfileCommand(OneCommand):
             return super().parse_args(ctx, list(ctx.obj.own))
         quiet = not {"-q", "--quiet"}.isdisjoint(ctx.obj.own)
         if not quiet and ctx.obj.kind == "command" and "--" not in args[: len(ctx.obj.own) + 1]:
-            note(f"`{ctx.obj.words[0]}` starts the job, as after `--`")
+            note(f"the job is started by `{ctx.obj.words[0]}`, as if `--` stood before it")
         self._refuse_options_of_the_job(ctx.obj, takes_value, str(ctx.info_name))
         if not quiet and not any(word.startswith("--workload") for word in ctx.obj.own):
             note_strays(ctx.obj, takes_value, str(ctx.info_name))

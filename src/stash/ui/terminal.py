@@ -240,7 +240,8 @@ def _head(page: Page, width: int) -> list[Text]:
         line.append(separator, style="dim").append(part)
     if len(line.plain) <= width:
         return [line]
-    return [*paragraph(page.title, width, bold=True), *paragraph(" · ".join(page.subtitle), width)]
+    title = paragraph(page.title, width, bold=True)
+    return [*title, *paragraph(" · ".join(page.subtitle), width)] if page.subtitle else title
 
 
 def _chapter(chapter: Chapter, width: int) -> Iterator[list[Text]]:
@@ -348,8 +349,11 @@ def _split_grid(grid: Grid, width: int) -> list[Text]:
             INDENT,
         )
     if left_out:
+        every = _column_widths(((grid.first, *grid.head), *grid.rows))
+        wide = INDENT + sum(every) + len(GAP) * (len(every) - 1)
+        names = ", ".join(dict.fromkeys(left_out))
         lines += paragraph(
-            f"A wider terminal has also: {', '.join(dict.fromkeys(left_out))}.", width, dim=True
+            f"Left out: {names} (needs {wide} columns; in a pipe, COLUMNS={wide}).", width, dim=True
         )
     return lines
 
@@ -388,7 +392,13 @@ def _wrap_last_column(grid: Grid, width: int) -> list[Text]:
     left = INDENT + sum(sizes) + len(GAP) * len(sizes)
     room = width - left
     lines_beside = _MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2
-    fits = [room > 0 and cell_len(text) <= lines_beside * room for text in prose]
+    # a name that is broken in two is no name
+    fits = [
+        room > 0
+        and cell_len(text) <= lines_beside * room
+        and all(cell_len(word) <= room for word in text.split())
+        for text in prose
+    ]
     mostly = 2 * sum(fits) > len(fits)
     under = INDENT + sizes[0] + len(GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
     head, *rows = _lines(rest, heads, columns, sizes, INDENT)

@@ -113,10 +113,10 @@ def effects_on_training(base: Base, wanted: Alteration, forecast: Forecast) -> I
     """What the changes do to training itself: one sentence each."""
     before, after = base.breakdown.samples_per_step, forecast.breakdown.samples_per_step
     if before and after and round(before) != round(after):
-        steps = "fewer" if after > before else "more"
+        times = f"{before / after:.3g}"
         yield (
-            f"a step trains {after:,.0f} samples instead of {before:,.0f}, so tune the learning rate again; an epoch "
-            f"has that many {steps} steps"
+            f"a step trains on {after:,.0f} samples instead of {before:,.0f}, and an epoch has {times} times as many "
+            "steps: tune the learning rate again"
         )
     if wanted.compress is not None and wanted.compress > 1:
         yield "gradients lose digits on the way, so compare the loss before relying on it"

@@ -49,7 +49,7 @@ def page(answer: WhatIf) -> Page:
         ),
         warnings=(*answer.forecast.extrapolations, *_other_epoch_parts(answer.measured)),
         footer=f"{target.nodes} × {target.devices} ranks, machines {target.name}; 95 % intervals from "
-        f"{answer.forecast.draws} draws of every uncertain fact",
+        f"{answer.forecast.draws} draws of what is uncertain",
     )
 
 
@@ -62,7 +62,7 @@ def _other_epoch_parts(measured: Breakdown) -> tuple[str, ...]:
     share = sum(row.share or 0.0 for row in found)
     names, takes = join_names([row.name for row in found]), "takes" if len(found) == 1 else "take"
     return (
-        f"This is of steps. Beside them, {names} {takes} {share:.0%} of an epoch, which no answer here changes.",
+        f"Only the step is predicted. Outside of it, {names} {takes} {share:.0%} of an epoch, which stays as it is.",
     )
 
 
@@ -75,7 +75,7 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
             f"{_number(before, scale)} {scale.unit}",
         )
         return (
-            f"The step is unknown: {names} cannot be predicted. The rest of it would take {known}; the whole "
+            f"The step cannot be predicted, because {names} cannot. The rest would take {known}; the whole step "
             f"takes {now} now."
         )
     if answer.as_measured:
@@ -213,7 +213,7 @@ def _reason_rows(answer: WhatIf) -> Iterator[tuple[str, str]]:
 def _next(answer: WhatIf) -> str:
     stall = answer.next
     if stall.name == "compute":
-        return f"compute limits the step, {stall.share:.0%} of it: every stall is small"
+        return f"compute limits the step ({stall.share:.0%} of it): every stall is small"
     gone = 1 - stall.seconds / answer.forecast.breakdown.step_seconds
     return (
         f"{stall.name} limits the step next, {format_seconds(stall.seconds)} of it ({stall.share:.0%}); "
@@ -222,13 +222,13 @@ def _next(answer: WhatIf) -> str:
 
 
 def _stopping_text(stop: Diminishing) -> str:
-    devices = "with twice as many, speed grows by less than half of what it could"
+    devices = "twice as many gain less than half of the possible speedup"
     pays = (
         devices
         if stop.option in ("nodes", "gpus")
-        else f"twice as much brings less than {stop.gain:.0%}"
+        else f"doubling it gains less than {stop.gain:.0%}"
     )
-    return f"from {stop.option} {_option(stop.option, stop.value)} on, {pays}"
+    return f"from --{stop.option} {_option(stop.option, stop.value)} on, {pays}"
 
 
 def _option(option: str, value: float) -> str:
@@ -252,22 +252,22 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
     rates = f"devices {format_pace(found.device_rate)}, prep {format_pace(found.prep_rate)}{fetch} samples/s"
     yield (
         "data",
-        f"{rates}; the least of them, {format_pace(found.baseline)}, is what DS-Analyzer would predict",
+        f"{rates}; DS-Analyzer would predict the lowest, {format_pace(found.baseline)}",
     )
     masks = "more workers than one would start"
     if found.workers is not None:
         masks = f"{format_count(found.workers, 'worker')} a device"
     cores = "" if not found.cores_per_rank else f" on {found.cores_per_rank:.2g} cores"
     makes = "makes" if found.workers == 1 else "make"
-    parts = [f"{masks}{cores} {makes} samples as fast as devices train"]
+    parts = [f"{masks}{cores} {makes} samples as fast as the devices train"]
     prep = answer.forecast.breakdown.stall("prep")
     enough = found.workers is not None and 0 < found.workers <= found.workers_now
     if (
         prep is not None and prep.share >= SMALL_SHARE and enough
     ):  # so that prep is no waiting for samples
         parts.append(
-            f"it has {found.workers_now}, so the {format_seconds(prep.seconds)} of prep are what loading slows "
-            "training by: cheaper samples take that away, and more workers do not"
+            f"it has {found.workers_now}, so the {format_seconds(prep.seconds)} of prep are loading and training "
+            "slowing each other down: cheaper samples help, more workers do not"
         )
     if found.disk_bytes_per_second is not None:
         parts.append(
@@ -275,9 +275,9 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
         )
         cached = "no part" if found.cached is None else f"{found.cached:.0%}"
         parts.append(
-            "storage keeps up with nothing in memory"
+            "storage keeps up even with no data in memory"
             if found.cached == 0
-            else f"with {cached} of the data in memory storage keeps up"
+            else f"with {cached} of the data in memory, storage keeps up"
         )
     yield "suffices", "; ".join(parts)
 

@@ -13,7 +13,7 @@ from stash.predict.mesh_shapes import ALL
 from stash.store.storing import store_option
 from stash.ui.options import argument, json_flag, option
 
-_SHOWN = "What is shown"
+_SHOWN = "Output"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class WhatIfOptions(Alteration):
         parsers.watts,
         panel="Machines",
     )
-    runs: tuple[str, ...] = argument("RUN", "A profile.", many=True, default=None)
+    runs: tuple[str, ...] = argument("RUN", "A profile of the job.", many=True, default=None)
     sweep: tuple[str, ...] = option(
         "A=1..64",
         "Sweep a range (nodes=1..64) or a list (gpu=V100,T4); repeatable once.",
@@ -69,7 +69,7 @@ class WhatIfOptions(Alteration):
                 if not self.runs
                 else f"{self.runs[1]}: a step is predicted from one profile"
             )
-            raise UserError(f"{given}; type `stash whatif RUN --nodes 8`")
+            raise UserError(f"{given}; type `stash whatif train.stash.json --nodes 8`")
         changes = self.list_given(*(each.name for each in fields(Alteration) if each.metadata))
         if self.power_limit is not None:
             others = [*changes, *self.list_given("sweep", "output")]

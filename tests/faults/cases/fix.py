@@ -28,7 +28,7 @@ WRITES = ("saves*.fix.json", "saves*.fix.patch")
 
 def searching(run: Started, room: Room) -> None:
     """While a launch of the search trains, and has saved."""
-    run.wait_for("trying the script as typed")
+    run.wait_for("timing the unmodified script")
     wait_until_saved(run, room)
 
 

@@ -70,7 +70,7 @@ def test_what_no_round_narrows_is_not_waited_for():
     advice = advice_for(around(6, 0.001, solo=0.0080, crowd=0.0080, node=0.0090))
     assert advice.budget_seconds is None
     assert advice.next_steps[0].startswith(
-        "Profile again with a larger batch, if memory allows: however long"
+        "Profile again with a larger batch, if memory allows: measuring longer"
     )
 
 
@@ -90,8 +90,8 @@ def test_where_what_was_subtracted_is_in_doubt_the_busiest_program_is_named():
     )
     advice = verdict(breakdown.model_copy(update={"stalls": stalls, "disturbed": lost}), profile)
     assert advice.next_steps[0] == (
-        "Profile again once pip has ended: what other work costs is subtracted, but it leaves interconnect known to "
-        f"±{parts.besides_noise * 1e3:.2f} ms at best."
+        "Profile again once pip has ended: what other work costs is subtracted, but that leaves interconnect "
+        f"uncertain by at least ±{parts.besides_noise * 1e3:.2f} ms."
     )
 
 
@@ -155,7 +155,7 @@ def test_beyond_an_hour_it_is_the_machine_that_has_to_change():
     assert (
         advice_for(slow)
         .next_steps[0]
-        .startswith("Stop other work on the machine and profile again")
+        .startswith("Stop other work on this machine and profile again")
     )
 
 
@@ -170,7 +170,7 @@ def test_a_precision_that_was_missed_is_the_last_step_and_its_budget_the_only_on
     assert advice.kind == "stall"
     assert (
         advice.next_steps[-1]
-        == f"Profile again with --budget {advice.budget_seconds:g} for the ±2.0% asked for."
+        == f"Profile again with `--budget {advice.budget_seconds:g}s` to reach the ±2.0% asked for."
     )
 
 

@@ -54,6 +54,7 @@ TABLE = EmbeddingTable(
     gradient_bytes=12_800_000,
 )
 GRADIENTS = tuple(Gradient(name=str(number), bytes=4) for number in range(60))
+TRAINS = "Trainer(model, data).train()"
 RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 4)
 """Batches by how long each took: one in ten takes very long."""
 
@@ -620,6 +621,16 @@ CASES: Mapping[str, Profile] = {
     "prep: a line waits for it": job(
         ledger(places=(at("input", "for x in loader:", 0.05), at("backward", "x.sum()", 0.01))),
         times=WAITS,
+    ),
+    # A trainer that is called in one line: loop, forward and backward pass all belong to it.
+    "loop: a line that trains a whole step": job(
+        ledger(
+            a_step={"loop": 0.006},
+            places=tuple(
+                LedgerPlace(row=row, file="train.py", line=9, text=TRAINS, seconds=seconds)
+                for row, seconds in (("loop", 0.3), ("forward", 1.0), ("backward", 2.0))
+            ),
+        )
     ),
     "interconnect: a line waits for it": job(
         ledger(places=(at("input", "for x in loader:", 0.05), at("backward", "x.sum()", 0.01))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
         )
         assert commands.run(patched, command, *launcher.split(), "train.py", option, "3") == 130
     start = f"{launcher.split(maxsplit=1)[0]} …" if launcher else "train.py"
-    sentence = f"`{option}` stands after train.py, so it goes to the script"
+    sentence = f"`{option}` comes after train.py and is passed to the script"
     assert (
         f"{sentence}; if it is meant for Stash, type `stash {command} {option} … {start}`\n"
         in capsys.readouterr().err
@@ -220,3 +221,39 @@ def test_colours_follow_the_environment():
     assert has_colours(False, {"FORCE_COLOR": "1"})
     assert not has_colours(True, {"FORCE_COLOR": "1", "NO_COLOR": "1"})
     assert not has_colours(True, {"TERM": "dumb"})
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("train.py",), "type `stash profile train.py` to see where its time goes"),
+        (("old.stash.json",), "type `stash show old.stash.json` to read it"),
+        (("show",), "type `stash show b.stash.json` (the newest here)"),
+        (("report",), "type `stash report b.stash.json` (the newest here)"),
+        (("compare",), "type `stash compare a.stash.json b.stash.json` (the newest here)"),
+        (("check",), "type `stash check b.stash.json --max prep=10%` (the newest here)"),
+        (("run", "train.py"), "type `stash run --with train.fix.json train.py`"),
+    ],
+)
+def test_what_is_forgotten_is_answered_with_the_command_to_type(
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for age, name in enumerate(("b", "a")):
+        path = tmp_path / f"{name}.stash.json"
+        path.write_text("{}")
+        os.utime(path, (1e9 - age, 1e9 - age))
+    monkeypatch.chdir(tmp_path)
+    assert commands.run(monkeypatch, *words) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_without_a_profile_here_show_says_what_writes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert commands.run(monkeypatch, "show") == 2
+    assert "`stash profile train.py` writes such a file" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def test_a_command_is_made_of_its_model():
         == "rome 5400.0 (3, 50000) False"
     )
     assert gone("rome", "--duration", "90")[0] == "rome 90.0 () False"
-    assert gone("rome", "--stop", "none")[1] == "--stop none: it is a whole number from 1 on"
+    assert gone("rome", "--stop", "none")[1] == "--stop none: it must be a whole number, 1 or more"
     assert gone("rome", "--force", "-s", "1")[1] == "--force and --stop contradict each other"
 
 
@@ -181,7 +181,7 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands():
     table = {name: (meaning, where) for name, meaning, where in shown}
     assert len(table) == len(shown) > 100
     assert table["--budget"] == (
-        "Measuring takes so long at most; money is --max-dollars.",
+        "Time limit for measuring; --max-dollars limits the bill.",
         "`fix`, `probe`, `profile`, `spot learn`",
     )
     assert table["--slower"][1] == "`check`"

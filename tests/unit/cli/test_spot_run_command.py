@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"),
             2,
-            "--on mars: it is cloud, testbed or local",
+            "--on mars: it must be cloud, testbed or local",
         ),
         (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
         (("job.plan.json", "a_rehearsed_job.py:small"), 2, "rehearse it with a model of"),

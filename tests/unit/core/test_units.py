@@ -142,5 +142,10 @@ def test_a_printed_duration_reads_back_to_three_digits(seconds):
 
 @pytest.mark.parametrize("text", ["1e308T", "2.5", "0", "3000000000"])
 def test_a_whole_number_beyond_its_bounds_is_one_sentence(text):
-    with pytest.raises(UnitError, match="it is a whole number from 1 on"):
+    with pytest.raises(UnitError, match="it must be a whole number, 1 or more"):
         whole(1)(text)
+
+
+def test_a_rate_without_a_unit_is_offered_both_it_may_have():
+    with pytest.raises(UnitError, match="'25' has no unit; type 25gbit or 25MB/s"):
+        parse_rate("25")

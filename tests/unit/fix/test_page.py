@@ -222,7 +222,7 @@ def test_what_is_set_from_outside_goes_into_the_environment():
         ),
         (
             ["fix", "--allow", "everything", "train.py"],
-            "there is no everything; the names are numerics",
+            "there is no everything; the only name is numerics",
         ),
         (["fix", "no-such.py"], "there is no script no-such.py"),
         (["fix", "train.py"], "on one machine"),
@@ -263,7 +263,7 @@ def test_what_no_time_was_left_for_is_no_reason_to_leave_the_script_as_it_is(sta
         saves=saves,
     )
     verdict = page(fix(together=None, after_seconds=None, tried=(late,), patch="")).verdict
-    assert "allow more with --budget" in str(verdict)
+    assert "`stash fix --budget 6m train.py`" in str(verdict)
     assert "leave it" not in str(verdict)
 
 
@@ -330,3 +330,9 @@ def test_a_record_with_secrets_in_it_is_shown_without_them_everywhere(tmp_path):
 
 if __name__ == "__main__":
     GOLDEN.write_text(shown())
+
+
+def test_an_interrupted_search_that_kept_nothing_says_so_once():
+    shown = page(fix(together=None, after_seconds=None, interrupted=True, tried=(), patch=""))
+    assert "nothing is kept" in str(shown.verdict)
+    assert not any("interrupted" in warning for warning in shown.warnings)

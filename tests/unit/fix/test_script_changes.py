@@ -434,3 +434,15 @@ def test_a_call_is_taken_out_of_its_block(text, after):
     )
     found = source.remove_statement(call)
     assert (apply_edits(text, [found]) if isinstance(found, Edit) else found) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("num_workers 0 -> 1, threads per rank 2 -> 1", "1 loader worker, 1 thread per rank"),
+        ("num_workers 2 -> 4", "4 loader workers"),
+        ("threads per rank 1 -> 8", "8 threads per rank"),
+    ],
+)
+def test_a_launch_is_described_by_what_it_has(text, says):
+    assert ScriptChange("a", "workers", text).new_value == says

@@ -18,6 +18,8 @@ from searches import (
     workers,
 )
 
+from stash.core.intervals import Interval
+from stash.fix.fix_search import is_surely_slower
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -221,3 +223,17 @@ def test_where_launches_are_slow_turns_find_who_saves_only_together_beside_one_t
     assert {"item", "wait"} < kept
     assert len(kept & {"tf32", "bf16"}) == 1
     assert search.final.in_turns
+
+
+@pytest.mark.parametrize(
+    ("saves", "is_slower"),
+    [
+        (Interval(value=-0.0133, low=-0.0599, high=0.0333), False),
+        (Interval(value=-0.0133, low=-0.02, high=-0.007), True),
+        (Interval(value=-0.0133), True),
+        (Interval(value=0.0133), False),
+        (None, False),
+    ],
+)
+def test_slower_is_what_even_the_best_end_of_its_interval_loses(saves, is_slower):
+    assert is_surely_slower(saves) is is_slower

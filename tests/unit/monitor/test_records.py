@@ -402,3 +402,11 @@ def test_a_watch_ends_with_the_step_its_parts_and_each_alert_with_when_and_what(
     assert "What happened" not in text
     quiet = load_of(path.with_name("quiet.watch.jsonl"), [window(1, 100)])
     assert "There was no alert." in summary(quiet, "").verdict
+
+
+def test_a_run_that_ended_without_a_step_says_what_to_add_to_the_script() -> None:
+    ended = RunRecord(header=header(ranks=None))
+    text = " ".join(render(summary(ended, "hello.watch.jsonl")).split())
+    assert "no step recorded yet" not in text
+    assert "add `import stash` and call `stash.step()` after each update" in text
+    assert "`stash.step()`" not in render(page(ended, live=True))

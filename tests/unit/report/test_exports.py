@@ -210,7 +210,7 @@ def test_tensorboard_reads_figures_and_text(files, run_stash):
 @pytest.mark.parametrize(
     ("words", "notes"),
     [
-        (("--to", "excel"), "--to excel: it is mlflow, wandb, tensorboard or openmetrics"),
+        (("--to", "excel"), "--to excel: it must be mlflow, wandb, tensorboard or openmetrics"),
         (("--to", "tensorboard"), "--to tensorboard needs a folder: --output tb/"),
         (("--to", "mlflow", "-o", "x"), "MLflow has a place of its own"),
         (("--to", "openmetrics", "--url", "http://x"), "OpenMetrics goes into files"),

@@ -8,13 +8,14 @@ import re
 import pytest
 from golden_numbers import copy_close_numbers
 from golden_profiles import GOLDEN, PROFILES, one_node_facts, outputs
-from profile_builder import build
+from profile_builder import build, ledger
 from rich.style import Style
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import SampleCounts
 from stash.core.artefact import load
+from stash.core.records.rank_ledger import LedgerPlace
 from stash.report.profile_contract import document
 from stash.report.profile_page import page
 from stash.ui.html import render as render_html
@@ -141,14 +142,14 @@ def test_a_loader_that_may_read_files_leaves_fetch_unknown(lacks):
     [
         (
             ("last.pt",),
-            "left something that was not there before; remove what you do not need: `rm last.pt`.",
+            "a file; if you do not need it: `rm last.pt`.",
         ),
         (
             ("my runs/", "a.log"),
-            "left 2 files and folders that were not there before; remove what you do not need: "
-            "`rm -r 'my runs/' a.log`.",
+            "2 files and folders; if you do not need them: `rm -r 'my runs/' a.log`.",
         ),
-        (("-x.pt", "b.pt"), "remove what you do not need: `rm ./-x.pt b.pt`."),
+        (("checkpoints/",), "a folder; if you do not need it: `rm -r checkpoints/`."),
+        (("-x.pt", "b.pt"), "2 files; if you do not need them: `rm ./-x.pt b.pt`."),
         (
             tuple(f"{n}.pt" for n in range(9)),
             "`rm 0.pt 1.pt 2.pt 3.pt 4.pt 5.pt` (and 3 more: `left_files` of --json).",
@@ -159,7 +160,7 @@ def test_what_the_job_left_is_said_with_the_command_that_removes_it(names, says)
     profile = build(STEADY).model_copy(update={"left_files": names})
     breakdown = attribute(profile)
     text = " ".join(render(page(breakdown, verdict(breakdown, profile), profile), 120).split())
-    assert "! The profiled job left " in text
+    assert "! The profiled job created " in text
     assert says in text
     assert text.index(says) < text.index("1. ")
     assert document(breakdown, verdict(breakdown, profile), profile)["left_files"] == list(names)
@@ -179,3 +180,18 @@ def test_unknown_stalls_of_one_reason_share_a_row():
         in text
     )
     assert "fetch unknown" not in text
+
+
+def test_beside_profiling_again_stands_what_can_be_done_at_once():
+    # GIVEN steps that vary too much for a verdict, and a loop that is certainly slow
+    place = LedgerPlace(
+        row="loop", file="train.py", line=24, text="acc = metrics()", seconds=16 * 0.01
+    )
+    typed = ledger(a_step={"loop": 0.01}, places=(place,))
+    noisy = {"solo": [0.02, 0.09, 0.03, 0.06], "warm": [0.02, 0.09, 0.03, 0.06]}
+    profile = build(noisy, ranks=1, ledgers=(typed,))
+    breakdown = attribute(profile)
+    advice = verdict(breakdown, profile)
+    assert advice.kind == "cannot tell"
+    assert page(breakdown, advice, profile).next_steps == advice.next_steps[:2]
+    assert any("train.py:24" in step for step in advice.next_steps[:2])

@@ -64,6 +64,7 @@ def test_a_terminal_shows_the_epochs_rows_and_a_line_for_each_place():
   An epoch of 20 steps
                  a step  95%           share  each time
   compute      14.00 ms  +/- 1.05      19.0%
+  prep          0.20 ms  +0.85 -0.20    0.3%
   loop          6.00 ms  +/- unknown    8.1%
   epoch start  53.50 ms  +/- 1.24      72.6%  1.07 s before every 20 steps
   ------------------------------------------------------------------------
@@ -157,3 +158,18 @@ def test_an_agent_is_told_the_epochs_rows():
     answer = Handles().answer(document(attribute(profile), advice_for(profile), profile), PROFILE)
     assert '"name":"epoch start","seconds":0.0535,"share":0.7259' in answer
     assert '"line":88,"text":"torchmetrics.update()"' in answer
+
+
+def test_the_epochs_rows_add_up_to_it_however_small_some_are():
+    # GIVEN prep and a collector that take less than 1 % of an epoch each
+    typed = ledger(
+        epoch_steps=20,
+        a_step={"loop": 0.006, "collector": 0.0001},
+        now_and_then={"epoch start": {0: 1.2, 20: 1.06, 40: 1.07, 60: 1.08}},
+    )
+    profile = build(flat(6, solo=0.020, warm=0.0202), ranks=1, ledgers=(typed,))
+    account, *_ = page(attribute(profile), advice_for(profile), profile).grids
+    *rows, total = [(row[0], float(row[1].split()[0])) for row in account.rows]
+    assert rows[-1][0] == "others"
+    assert account.rows[-2][-1] == "prep and collector"
+    assert sum(time for _, time in rows) == pytest.approx(total[1], abs=0.011)

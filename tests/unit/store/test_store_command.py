@@ -138,7 +138,7 @@ def test_columns_of_one_name_all_reach_json(store, run_stash):
     [
         (("query", "selec"), "Parser Error: syntax error"),
         (("query", "select x from profiles"), "profiles has id, created, workload"),
-        (("query", "select 1", "--format", "xml"), "--format xml: it is table, csv or json"),
+        (("query", "select 1", "--format", "xml"), "--format xml: it must be table, csv or json"),
         (("query", "select 1", "--format", "table", "-o", "x"), "a table is for a screen"),
         (("query", "select 1", "-o", "/dev/null"), "--output /dev/null is not a regular file"),
         (

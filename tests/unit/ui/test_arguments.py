@@ -93,7 +93,7 @@ def test_profile_says_so_and_goes_on(tmp_path, monkeypatch, run_stash):
     Path("train.py").write_text("import torch\n")
     printed = run_stash("profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json")
     assert printed.err == (
-        "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, type "
+        "note: `--budget` and `-o` come after train.py and are passed to the script; if they are meant for Stash, type "
         "`stash profile --budget … -o … train.py`\n"
     )
     assert "train.py --budget=60 -o x.json" in printed.out

@@ -210,3 +210,25 @@ def test_every_text_of_a_page_becomes_ascii_and_nothing_else_changes():
         ("a|b", 1),
         None,
     )
+
+
+def test_a_name_is_never_broken_in_two() -> None:
+    name = "TorchBindOpOverload.__call__"
+    grid = replace(
+        SENTENCES, rows=(("train.py:40", "2.06 ms a step", f"for x in loader: (in {name})"),)
+    )
+    for width in range(44, 90):
+        assert name in render(Page("p", grids=(grid,)), width)
+
+
+def test_a_table_says_how_wide_it_has_to_be_for_what_it_leaves_out() -> None:
+    wide = replace(RANKED, rows=(("network", "30.0 ms", "± 1.0", "33%", "slower " * 6),))
+    text = " ".join(render(Page("p", grids=(wide,)), 60).split())
+    needed = re.search(r"Left out: .* \(needs (\d+) columns; in a pipe, COLUMNS=\1\)", text)
+    assert needed is not None
+    assert "Left out" not in render(Page("p", grids=(wide,)), int(needed[1]))
+    assert "Left out" in render(Page("p", grids=(wide,)), int(needed[1]) - 1)
+
+
+def test_a_title_without_a_subtitle_leaves_one_blank_line_however_long() -> None:
+    assert "\n\n\n" not in render(Page("a title " * 20, verdict=("Well.",)), 60)

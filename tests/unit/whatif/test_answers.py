@@ -27,7 +27,7 @@ def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there():
     sentences = suffices(answer)
     assert "hide" not in sentences
     assert (
-        "it has 2, so the 27.6 ms of prep are what loading slows training by: cheaper samples take that"
+        "it has 2, so the 27.6 ms of prep are loading and training slowing each other down"
         in sentences
     )
 
@@ -44,7 +44,7 @@ def test_what_lies_between_steps_is_said_to_stay():
     starts = {"epoch start": {0: 1.2, 20: 1.07, 40: 1.07, 60: 1.07}}
     times = {"solo": [0.02] * 3, "warm": [0.0202] * 3}
     restarted = build(times, ranks=1, ledgers=(ledger(epoch_steps=20, now_and_then=starts),))
-    sentence = "This is of steps. Beside them, epoch start takes 73% of an epoch, which no answer here changes."
+    sentence = "Only the step is predicted. Outside of it, epoch start takes 73% of an epoch, which stays as it is."
     answer = answer_question(base_of(restarted, draws=Draws(64)), Alteration())
     assert sentence in page(answer).warnings
     without = answer_question(base_of(build(times, ranks=1), draws=Draws(64)), Alteration())

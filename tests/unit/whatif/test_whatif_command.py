@@ -55,7 +55,7 @@ def test_the_document_has_names_of_its_own(monkeypatch, capsys):
 def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch, capsys):
     assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "The step is unknown: network cannot be predicted" in out
+    assert "The step cannot be predicted, because network cannot" in out
     assert "say it with --network" in out
 
 

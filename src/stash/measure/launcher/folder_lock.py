@@ -91,13 +91,13 @@ class FolderLock:
                 holder = _describe_first(blocking)
                 if time.monotonic() >= deadline:
                     raise UserError(
-                        f"{holder} works in {folder}, and two at once would take each other's files for yours; wait "
-                        "until it ends, or run this in a copy of the folder"
+                        f"{holder} is running in {folder}, and two at once would mistake each other's files for "
+                        "yours; wait until it ends, or run this in a copy of the folder"
                     )
                 if not has_said:
                     most = self._patience_seconds
                     patience = "" if math.isinf(most) else f" up to {most:.0f} s"
-                    _print_note(f"waiting{patience}, since {holder} works in {folder}")
+                    _print_note(f"waiting{patience}, since {holder} is running in {folder}")
                     has_said = True
                 time.sleep(_PAUSE_SECONDS)
         except BaseException:

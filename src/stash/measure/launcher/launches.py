@@ -336,8 +336,8 @@ class Launches:
     def _mention_neighbours(self) -> None:
         if any(self._neighbours()):
             self._measurement.gathered.note(
-                "another profile ran on this machine at the same time: what it took of cores, links and disk is part "
-                "of these stalls, and this one of its; profile one after the other"
+                "another profile ran on this machine at the same time; the links and disk that each used lengthen "
+                "the other's stalls: profile one at a time"
             )
 
     def _pass_on_question(self, running: list[_Running]) -> None:

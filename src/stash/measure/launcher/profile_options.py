@@ -27,7 +27,7 @@ class ProfileOptions(Options):
         "TIME",
         "Measure for at most this long after warm-up.",
         parsers.duration,
-        default="60",
+        default="60s",
         panel=_HOW,
         project=parsers.duration,
     )
@@ -44,7 +44,7 @@ class ProfileOptions(Options):
         "TIME",
         "Wait this long for the first step.",
         parsers.duration,
-        default="300",
+        default="5m",
         panel=_HOW,
         project=parsers.duration,
     )

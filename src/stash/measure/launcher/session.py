@@ -355,7 +355,7 @@ class ProfileSession:
         if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
             every = m.cluster.all_devices
             m.gathered.note(
-                f"started as typed: one process; for all devices type --nproc-per-node {every}"
+                f"one process was started, as typed; to use all {every} devices: --nproc-per-node {every}"
             )
         return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
 

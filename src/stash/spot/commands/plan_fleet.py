@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stash.spot.fleet_records import FleetPlan
     from stash.spot.risk import RevocationRate
 
-_JOB, _MAY, _WISH = "The job, from a profile and a curve", "What may be rented", "What is wanted"
+_JOB, _MAY, _WISH = "The job, from a profile and a curve", "Machines to consider", "Goal"
 _REVOCATIONS = "Revocations"
 
 

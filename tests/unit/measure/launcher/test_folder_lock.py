@@ -68,7 +68,7 @@ def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(
         pass
     sentence = str(refusal.value)
     assert f"(process {first.pid}, since " in sentence
-    assert f"works in {tmp_path}, and two at once" in sentence
+    assert f"is running in {tmp_path}, and two at once" in sentence
     assert "hunter2" not in sentence
     since = re.search(r"since (\d\d):(\d\d):(\d\d)\)", sentence)
     clock_time = ":".join(since.groups())

@@ -296,7 +296,7 @@ def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_h
             even_agents(), cluster=cluster, job=Job("script", str(tmp_path / "train.py"))
         )
         return (
-            "started as typed: one process; for all devices type --nproc-per-node 2"
+            "one process was started, as typed; to use all 2 devices: --nproc-per-node 2"
             in result.profile.notes
         )
 
