@@ -54,7 +54,7 @@ def test_missing_script(run_profile):
 @pytest.mark.parametrize("nproc", [0, -1])
 def test_no_ranks_at_all(typed, data, nproc):
     refused(
-        typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "--nproc-per-node", "from 1 on"
+        typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "--nproc-per-node", "1 or more"
     )
 
 

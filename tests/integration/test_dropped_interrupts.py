@@ -14,8 +14,8 @@ import signal, sys, time, weakref
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
     signal.signal(number, signal.SIG_DFL)  # as in a terminal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from stash.measure.launcher import session
-commit_of = session.commit_of
+from stash.measure.launcher import measurement
+commit_of = measurement.commit_of
 class Module: ...
 def window(gone):
     print("in the window", file=sys.stderr, flush=True)
@@ -25,7 +25,7 @@ def as_while_it_imports(job):
     callback = weakref.ref(module, window)
     del module
     return commit_of(job)
-session.commit_of = as_while_it_imports
+measurement.commit_of = as_while_it_imports
 from stash.cli.main import main
 main()
 """
