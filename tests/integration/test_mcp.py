@@ -198,7 +198,7 @@ def test_every_tool_says_what_it_does_takes_and_answers(folder):
         assert tool.output_schema["required"]
     assert (
         tools["what_if"].input_schema["properties"]["changes"]["properties"]["nodes"]["description"]
-        == "N: Machines."
+        == "N: Use N machines."
     )
 
 

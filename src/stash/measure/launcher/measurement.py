@@ -128,7 +128,7 @@ class Measurement:
         rungs: Iterable[str] | None = None,
         why: str = "",
     ) -> None:
-        """Forget what was measured, since the job starts anew; of rungs that are dropped, ``why`` is kept."""
+        """Forget all blocks before the job starts again; ``why`` tells what excuses rungs that it drops."""
         before = self.approach
         kept = before.rungs if rungs is None else tuple(rungs)
         self.approach = before._replace(cluster=cluster or before.cluster, rungs=kept)
