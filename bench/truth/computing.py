@@ -6,7 +6,8 @@ whether the printed interval held the truth, by itself and within that differenc
 
 A row is what the job would be faster by without it. Of a job without workers the stopwatch says that; workers compete
 with the step for cores, and those of a new epoch still start in its first steps: there it is the difference to runs
-without input and without restarts, and the stopwatch's own rows are shown by ``--stopwatch 1``.
+without input and without restarts, and the stopwatch's own rows are shown by ``--stopwatch 1``. What ranks exchange
+is the difference to a run in which they do not.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from bench.table import show
 from bench.truth.computing_job import KINDS
 
 JOB = Path(__file__).with_name("computing_job.py")
-ROWS = {"compute": ("compute", "collector", "contention"), "input": ("prep", "fetch")} | {
-    name: (name,) for name in ("loop", "epoch start", "evaluation", "checkpoint")
-}
+ROWS = {
+    "compute": ("compute", "collector", "contention"),
+    "exchange": ("interconnect",),
+    "input": ("prep", "fetch"),
+} | {name: (name,) for name in ("loop", "epoch start", "evaluation", "checkpoint")}
 """The job's own rows, and those of Stash's ledger that say the same."""
 SMALL = 0.005
 """Of the step: rows that are smaller by both are not judged."""
@@ -92,10 +95,16 @@ def run_untouched(
     """What the job says of itself: seconds of a step by row."""
 
     def run_job(*without: str) -> dict[str, float]:
-        rows = json.loads(run((sys.executable, str(JOB), kind, str(seconds), *without), folder))
+        torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", str(KINDS[kind].ranks))
+        start = torchrun if KINDS[kind].ranks > 1 else ()
+        words = (sys.executable, *start, str(JOB), kind, str(seconds), *without)
+        rows = json.loads(run(words, folder))
         return {name: value for name, value in rows.items() if name != "steps"}
 
     rows = run_job()
+    if KINDS[kind].ranks > 1:
+        alone = run_job("exchange")
+        return {**rows, "compute": alone["compute"], "exchange": rows["compute"] - alone["compute"]}
     if not KINDS[kind].workers or by_stopwatch:
         return rows
     return take_differences(
@@ -127,6 +136,7 @@ def take_differences(
 
 def run_profile(kind: str, budget: float, folder: Path) -> dict[str, Any]:
     """What Stash says of it, as ``stash show --json`` prints it."""
+    ranks = KINDS[kind].ranks
     words = (
         *STASH,
         "profile",
@@ -135,6 +145,7 @@ def run_profile(kind: str, budget: float, folder: Path) -> dict[str, Any]:
         str(budget),
         "-o",
         "job.stash.json",
+        *(("--nproc-per-node", str(ranks)) if ranks > 1 else ()),
         str(JOB),
         kind,
         "1e9",

@@ -2,7 +2,7 @@
 
 Its own stopwatch says what each part of the run took, in seconds of a step, over all epochs but the first. WITHOUT
 is what another such run leaves out: ``input`` trains on the batches of the first epoch again and again, ``restarts``
-keeps workers from epoch to epoch.
+keeps workers from epoch to epoch, ``exchange`` adds up no gradients of ranks. Of several ranks the first prints.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import collections
 import hashlib
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +100,7 @@ class Kind:
     """Steps between two."""
     accumulate: int = 1
     clips: bool = False
+    ranks: int = 1
 
 
 KINDS = {
@@ -122,6 +125,8 @@ KINDS = {
     ),
     "measures after steps": Kind(after=60),
     "augments in the loop": Kind(before=40, sample=1),
+    "two ranks": Kind(ranks=2),
+    "two ranks of many layers": Kind(make_many_layers, width=32, ranks=2),
 }
 
 
@@ -214,6 +219,12 @@ def update(kind, model, optimizer, batch, last):
         optimizer.zero_grad()
 
 
+def exchange_of(model, without):
+    """In which a step exchanges what the job exchanges."""
+    alone = without == "exchange" and isinstance(model, nn.parallel.DistributedDataParallel)
+    return model.no_sync() if alone else nullcontext()
+
+
 def evaluate(model, batches):
     model.eval()
     with torch.no_grad():
@@ -222,12 +233,24 @@ def evaluate(model, batches):
     model.train()
 
 
+def goes_on(kind, wants):
+    """Whether all ranks do; they agree between epochs."""
+    if kind.ranks == 1:
+        return wants
+    every = torch.tensor(float(wants))
+    torch.distributed.all_reduce(every, torch.distributed.ReduceOp.MIN)
+    return bool(every)
+
+
 def train(kind, seconds, without=""):
     """Train for so long after a first epoch: steps, and seconds of a step by row."""
     if without == "restarts":
         kind = replace(kind, keeps_workers=True)
     model = kind.model()
     model(torch.zeros(2, kind.width))
+    if kind.ranks > 1:
+        torch.distributed.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(model)
     optimizer, keeps = make_optimizer(kind, model), kind.workers > 0 and kind.keeps_workers
     data = Stream(kind) if kind.streams else Samples(kind)
     loader = DataLoader(data, kind.batch, num_workers=kind.workers, persistent_workers=keeps)
@@ -237,7 +260,7 @@ def train(kind, seconds, without=""):
         del loader  # its workers, if they stay
     watch, began = Stopwatch(), time.perf_counter()
     batches = epochs = 0
-    while epochs < 2 or time.perf_counter() - began < seconds:
+    while epochs < 2 or goes_on(kind, time.perf_counter() - began < seconds):
         if epochs == 1:
             watch, began, batches = Stopwatch(), time.perf_counter(), 0
         iterator = iter(kept if kept is not None else loader)
@@ -248,7 +271,8 @@ def train(kind, seconds, without=""):
             hash_blocks(kind.before)
             watch.lap("loop")
             batches += 1
-            update(kind, model, optimizer, batch, batches % kind.accumulate == 0)
+            with exchange_of(model, without):
+                update(kind, model, optimizer, batch, batches % kind.accumulate == 0)
             watch.lap("compute")
             hash_blocks(kind.after)
             watch.lap("loop")
@@ -266,4 +290,10 @@ def train(kind, seconds, without=""):
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(KINDS[sys.argv[1]], float(sys.argv[2]), *sys.argv[3:])), flush=True)
+    rows = train(KINDS[sys.argv[1]], float(sys.argv[2]), *sys.argv[3:])
+    if os.environ.get("RANK", "0") == "0":
+        print(json.dumps(rows), flush=True)
+    if KINDS[sys.argv[1]].ranks > 1:
+        os._exit(
+            0
+        )  # gloo's threads abort some exits ("terminate called without an active exception")
