@@ -571,6 +571,8 @@ CASES: Mapping[str, Profile] = {
     # Two cores need 22 ms for 40 of samples and 4 of training, which two workers fill: that saves 22 of 40.
     "prep: samples that compute": without_workers(0.04),
     "prep: no machine has so many cores": without_workers(0.4, made_seconds=0.4),
+    # A step of 4.9 ms, of which a worker would take longer to hand its batch over than to make it.
+    "prep: made sooner than handed over": without_workers(0.0009, made_seconds=0.0009),
     # 16 samples at 80/s: 200 ms of one worker behind 100 ms.
     "prep: by the loaders' rate": build(
         flat(**PREP),
