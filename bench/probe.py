@@ -3,9 +3,10 @@ are worth. On a machine that does nothing else, as root, in about ten minutes:
 
     python -m bench.probe            # all of it
     python -m bench.probe repeat     # how far figures of quiet probes lie apart, and verdicts on them: three minutes
-    python -m bench.probe logic      # only what is recorded: no machine is measured
+    python -m bench.probe logic      # only what is made up: no machine is measured
 
-Faults of cores, quotas, memory and links are real; those of GPUs are recordings that go through the same readers.
+Faults of cores, quotas, memory and links are real; those of GPUs are answers of NVML, made up as it documents them,
+that go through the same readers.
 Quiet probes are resampled, burst by burst, to count verdicts that blame a machine which nothing is wrong with;
 `--keep FOLDER` keeps them, and takes those that are there instead of measuring again.
 """
@@ -162,10 +163,10 @@ def links_probe(folder: Path, name: str, rates: Sequence[str]) -> Probe:
     return load_probe(file)
 
 
-# Recorded faults: what NVML and /sys said, through the readers that a GPU machine uses
+# Made-up faults: what NVML and /sys would say, through the readers that a GPU machine uses
 
 
-class RecordedGpu:
+class ScriptedGpu:
     """NVML's answers of one GPU; what it is not told it does not know."""
 
     def __init__(self, **answers: object) -> None:
@@ -191,13 +192,13 @@ class RecordedGpu:
         return lambda *asked: self._answers[name]
 
 
-def recorded_machine(
-    faulty: RecordedGpu, nvlinks: int = 12, slow: float = 1.0, **about: object
+def scripted_machine(
+    faulty: ScriptedGpu, nvlinks: int = 12, slow: float = 1.0, **about: object
 ) -> Probe:
-    """Eight A100s, of which GPU 3 is as recorded."""
+    """Eight A100s, of which GPU 3 is as scripted."""
     chance, states, figures, gpus = random.Random(0), [], [], []
     for index in range(8):
-        ask = make_asker(faulty if index == 3 else RecordedGpu(), 0)
+        ask = make_asker(faulty if index == 3 else ScriptedGpu(), 0)
         states.append(state_of([read_gpu(ask, f"cuda:{index}")], ask))
         rate = 250e12 * chance.gauss(1, 0.005) * (slow if index == 3 else 1)
         name = "gemm bfloat16 8192x8192x8192"
@@ -222,7 +223,7 @@ def recorded_machine(
         figures=tuple(figures),
         states=tuple(states),
     )
-    host = Host(hostname="recorded", gpus=tuple(gpus), links=links, **about)
+    host = Host(hostname="scripted", gpus=tuple(gpus), links=links, **about)
     return Probe(
         stash_version="",
         created="2026-11-29T00:00:00",
@@ -233,7 +234,7 @@ def recorded_machine(
 
 
 def wrong_node(folder: Path) -> tuple[int, ...] | None:
-    """The nodes of a process that may only use cores of node 1, from a recorded tree of files."""
+    """The nodes of a process that may only use cores of node 1, from a made-up tree of files."""
     for node, cores in ((0, "0-47"), (1, "48-95")):
         place = folder / f"sys/devices/system/node/node{node}"
         place.mkdir(parents=True)
@@ -245,30 +246,30 @@ def wrong_node(folder: Path) -> tuple[int, ...] | None:
     return allowed_nodes(folder)
 
 
-def recorded_faults(folder: Path) -> Mapping[str, tuple[Probe, set[str]]]:
+def scripted_faults(folder: Path) -> Mapping[str, tuple[Probe, set[str]]]:
     """By what is wrong, the probe and the finding that names it; nothing wrong has none."""
-    held = RecordedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80)
-    hot = RecordedGpu(ClockInfo=900, CurrentClocksEventReasons=0x40, Temperature=91)
+    held = ScriptedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80)
+    hot = ScriptedGpu(ClockInfo=900, CurrentClocksEventReasons=0x40, Temperature=91)
     return {
-        "recorded: healthy": (recorded_machine(RecordedGpu()), set()),
-        "recorded: power brake": (recorded_machine(held, slow=0.89), {"held-clock", "slow-part"}),
-        "recorded: heat": (recorded_machine(hot, slow=0.65), {"held-clock", "slow-part"}),
-        "recorded: 11 % slower, no reason": (
-            recorded_machine(RecordedGpu(), slow=0.89),
+        "made up: healthy": (scripted_machine(ScriptedGpu()), set()),
+        "made up: power brake": (scripted_machine(held, slow=0.89), {"held-clock", "slow-part"}),
+        "made up: heat": (scripted_machine(hot, slow=0.65), {"held-clock", "slow-part"}),
+        "made up: 11 % slower, no reason": (
+            scripted_machine(ScriptedGpu(), slow=0.89),
             {"slow-part"},
         ),
-        "recorded: lost NVLinks": (recorded_machine(RecordedGpu(), nvlinks=10), {"lost-nvlinks"}),
-        "recorded: ECC": (recorded_machine(RecordedGpu(TotalEccErrors=2)), {"memory-errors"}),
-        "recorded: row remapping failed": (
-            recorded_machine(RecordedGpu(RemappedRows=(0, 1, 0, 1))),
+        "made up: lost NVLinks": (scripted_machine(ScriptedGpu(), nvlinks=10), {"lost-nvlinks"}),
+        "made up: ECC": (scripted_machine(ScriptedGpu(TotalEccErrors=2)), {"memory-errors"}),
+        "made up: row remapping failed": (
+            scripted_machine(ScriptedGpu(RemappedRows=(0, 1, 0, 1))),
             {"repair-due"},
         ),
-        "recorded: NVLink errors": (
-            recorded_machine(RecordedGpu(NvLinkErrorCounter=40)),
+        "made up: NVLink errors": (
+            scripted_machine(ScriptedGpu(NvLinkErrorCounter=40)),
             {"link-errors"},
         ),
-        "recorded: wrong NUMA node": (
-            recorded_machine(RecordedGpu(), allowed_nodes=wrong_node(folder)),
+        "made up: wrong NUMA node": (
+            scripted_machine(ScriptedGpu(), allowed_nodes=wrong_node(folder)),
             {"far-numa"},
         ),
     }
@@ -402,7 +403,7 @@ def main() -> int:
         __doc__,
         what=(
             ["real", "repeat", "logic"],
-            "real: this machine's faults; repeat: quiet; logic: recordings.",
+            "real: this machine's faults; repeat: quiet; logic: made-up answers.",
         ),
         quiet=(8, "quiet probes"),
         repeats=(4, "times each real fault is planted"),
@@ -413,7 +414,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if "logic" in options.what:
-            show(HEADS, _load_recorded(folder / "tree", known))
+            show(HEADS, _judge_scripted(folder / "tree", known))
         quiet = []
         if {"real", "repeat"} & {*options.what}:
             quiet = list(_quiet(Path(options.keep or folder), options.quiet))
@@ -443,8 +444,8 @@ def main() -> int:
 HEADS = ("fault", "named right", "findings", "verdict")
 
 
-def _load_recorded(folder: Path, known: Catalog) -> Iterator[tuple[str, str, str, str]]:
-    for name, (found, wanted) in recorded_faults(folder).items():
+def _judge_scripted(folder: Path, known: Catalog) -> Iterator[tuple[str, str, str, str]]:
+    for name, (found, wanted) in scripted_faults(folder).items():
         names, verdict = judge(found, (), known)
         right = wanted <= names if wanted else not names
         yield name, f"{int(right)} of 1", ", ".join(sorted(names)) or "nothing", verdict.answer

@@ -41,8 +41,8 @@ BUSY = 0.9
 _CROWDED = 2.0
 """Workers, or threads of a rank, for each core: where there are more, fewer are better."""
 HAND_OVER_SECONDS = 1e-3
-"""Of a worker, to hand a batch of one small tensor over to training: what takes less to prepare gets slower by workers.
-(2026-11-30, torch 2.13, 2 cores of AMD EPYC: a step of 0.35 ms without workers took 1.15 with one that stays.)"""
+"""Of a worker, to hand a batch of one small tensor over to training: batches made sooner than that gain nothing by workers,
+which forecasts do not know (2026-11-30, torch 2.13, 2 cores of AMD EPYC: a step of 0.35 ms took 1.15 with one)."""
 _MOST_CORES = 64
 """Per device, that can be rented."""
 _DELAYED = 0.25
@@ -91,6 +91,8 @@ def _worker_remedies(case: Case) -> list[Remedy]:
     workers = loader.workers if loader is not None else None
     if loader is None or workers is None or supply is None or supply.trained_seconds <= 0:
         return []
+    if workers == 0 and supply.made_seconds < loader.batches_per_step * HAND_OVER_SECONDS:
+        return []
     needed, use = supply.workers, supply.workers_to_use
     made, trained = format_seconds(supply.made_seconds), format_seconds(supply.trained_seconds)
     why = f"preparing a step takes {made} of one worker, training it {trained}"
@@ -108,9 +110,7 @@ def _worker_remedies(case: Case) -> list[Remedy]:
         )
         return [Remedy(keep)]
     found = []
-    batches = max(1, loader.batches_per_step)
-    costs_more = workers == 0 and supply.made_seconds < batches * HAND_OVER_SECONDS
-    if use is not None and use > workers and not costs_more:
+    if use is not None and use > workers:
         cores = case.cores_per_rank
         limit = (
             f", all that {cores:g} cores per device allow"

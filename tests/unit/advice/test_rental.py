@@ -5,7 +5,7 @@ import json
 import pytest
 from probe_builder import host, links, p3_8xlarge, probe
 
-from bench.probe import RecordedGpu, recorded_faults, recorded_machine
+from bench.probe import ScriptedGpu, scripted_faults, scripted_machine
 from stash.advice.rental import WORTH, judge_rental
 from stash.analysis.findings.probe_reading import read_probe
 from stash.catalog.layers import merge
@@ -25,7 +25,7 @@ def judged(found, share=None, offer=OFFER):
     return judge_rental(found, read_probe(found, KNOWN), losses, offer)
 
 
-SLOW = recorded_machine(RecordedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80), slow=0.89)
+SLOW = scripted_machine(ScriptedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80), slow=0.89)
 BUSY = probe(host("a", links(states=(PartState(device="cpu", others_cores=1.5),))))
 QUIET = probe(host("a", links(states=(PartState(device="cpu", others_cores=0.1),))))
 
@@ -36,8 +36,8 @@ QUIET = probe(host("a", links(states=(PartState(device="cpu", others_cores=0.1),
         (SLOW, None, "give back", "Give it back: GPU 3 ran at 84% of its highest clock"),
         (SLOW, 0.076, "give back", "Your step loses 30.4 ± 0.8 ms (7.6%), $22.33 a day."),
         (SLOW, WORTH / 2, "fine for this job", "Fine for this job, though below its type"),
-        (recorded_machine(RecordedGpu(TotalEccErrors=2)), 0.0, "give back", "uncorrectable errors"),
-        (recorded_machine(RecordedGpu()), None, "keep", "Keep it"),
+        (scripted_machine(ScriptedGpu(TotalEccErrors=2)), 0.0, "give back", "uncorrectable errors"),
+        (scripted_machine(ScriptedGpu()), None, "keep", "Keep it"),
         (BUSY, 0.3, "probe again", "Not the machine's fault: other programs used 1.5 cores"),
         (QUIET, None, "cannot tell", "three make a comparison"),
     ],
@@ -49,8 +49,8 @@ def test_the_verdict_follows_from_whose_fault_it_is_and_what_it_costs(found, sha
 
 
 def test_what_other_programs_take_is_never_the_machines_fault(tmp_path):
-    healthy = recorded_machine(RecordedGpu()).hosts[0]
-    slow = recorded_machine(RecordedGpu(), slow=0.5).hosts[0]
+    healthy = scripted_machine(ScriptedGpu()).hosts[0]
+    slow = scripted_machine(ScriptedGpu(), slow=0.5).hosts[0]
     states = (*slow.links.states, PartState(device="cpu", others_cores=2.0))
     both = probe(
         slow.model_copy(update={"links": slow.links.model_copy(update={"states": states})})
@@ -77,7 +77,7 @@ def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_kno
 
 
 def test_a_verdict_for_agents_takes_2_kb_at_most(tmp_path):
-    for name, (found, _) in recorded_faults(tmp_path).items():
+    for name, (found, _) in scripted_faults(tmp_path).items():
         assert len(json.dumps(judged(found, 0.1).brief)) <= 2048, name
     many = probe(
         *[p3_8xlarge(hostname=f"a-machine-of-a-very-long-name-{number}") for number in range(9)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from probe_builder import copy, host, links, probe
 
-from bench.probe import RecordedGpu, recorded_faults, recorded_machine
+from bench.probe import ScriptedGpu, scripted_faults, scripted_machine
 from stash.analysis.findings import standings
 from stash.analysis.findings.part_checks import state_findings
 from stash.analysis.findings.probe_reading import are_alike, read_probe
@@ -219,7 +219,7 @@ def test_other_programs_that_move_memory_are_told_from_those_that_compute_by_the
 
 
 def test_every_recorded_fault_is_named_and_a_healthy_machine_has_none(tmp_path):
-    for fault, (found, wanted) in recorded_faults(tmp_path).items():
+    for fault, (found, wanted) in scripted_faults(tmp_path).items():
         assert names(read_probe(found, KNOWN)) == wanted, fault
 
 
@@ -258,7 +258,7 @@ def test_a_machine_with_copies_alone_has_nothing_to_be_held_against():
         read_probe(probe(host("a", links(copies=(copy("host", "host", 9e9),)))), KNOWN).standings
         == ()
     )
-    assert read_probe(recorded_machine(RecordedGpu()), KNOWN).standings != ()
+    assert read_probe(scripted_machine(ScriptedGpu()), KNOWN).standings != ()
 
 
 def test_what_lacks_little_is_not_slow_however_well_its_peers_agree():

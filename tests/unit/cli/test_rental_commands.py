@@ -10,14 +10,14 @@ from forecast_profiles import cpu_job, gpu_job
 from probe_builder import p3_8xlarge, probe
 from typer.testing import CliRunner
 
-from bench.probe import RecordedGpu, recorded_machine
+from bench.probe import ScriptedGpu, scripted_machine
 from stash.cli.main import app
 from stash.core.artefact import save
 from stash.core.errors import UserError
 from stash.measure.launcher import probe_launch
 
-HEALTHY = recorded_machine(RecordedGpu())
-SLOW = recorded_machine(RecordedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80), slow=0.89)
+HEALTHY = scripted_machine(ScriptedGpu())
+SLOW = scripted_machine(ScriptedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80), slow=0.89)
 SLOW = SLOW.model_copy(update={"created": "2026-11-30T00:00:00"})
 
 

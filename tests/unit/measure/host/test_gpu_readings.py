@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace as Some
 
-from bench.probe import RecordedGpu
+from bench.probe import ScriptedGpu
 from stash.core.records.host import PartState
 from stash.measure.host.gpu_readings import make_asker, read_errors, read_gpu, state_of, users_of
 
 
 def test_a_look_says_what_holds_the_clock_down_and_a_missing_answer_is_none():
     held = read_gpu(
-        make_asker(RecordedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80 | 0x4), 0)
+        make_asker(ScriptedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80 | 0x4), 0)
     )
     assert held.held_by == ("power cap", "power brake")
     assert (held.megahertz, round(held.clock or 0, 3), held.watts, held.celsius) == (
@@ -28,12 +28,12 @@ def test_a_look_says_what_holds_the_clock_down_and_a_missing_answer_is_none():
 def test_errors_of_all_lanes_and_kinds_count_together_and_a_failed_repair_is_due():
     found = read_errors(
         make_asker(
-            RecordedGpu(NvLinkErrorCounter=2, RemappedRows=(1, 2, 0, 1), TotalEccErrors=3), 0
+            ScriptedGpu(NvLinkErrorCounter=2, RemappedRows=(1, 2, 0, 1), TotalEccErrors=3), 0
         )
     )
     assert found == {"memory_errors": 3, "repair_due": True, "link_errors": 2 * 4 * 18}
     assert (
-        read_errors(make_asker(RecordedGpu(RemappedRows=None, RetiredPagesPendingStatus=0), 0))[
+        read_errors(make_asker(ScriptedGpu(RemappedRows=None, RetiredPagesPendingStatus=0), 0))[
             "repair_due"
         ]
         is False
@@ -42,7 +42,7 @@ def test_errors_of_all_lanes_and_kinds_count_together_and_a_failed_repair_is_due
 
 def test_looks_become_one_state_with_the_usual_clock_and_all_that_held_it():
     library = [
-        RecordedGpu(ClockInfo=mhz, CurrentClocksEventReasons=bits, Temperature=heat)
+        ScriptedGpu(ClockInfo=mhz, CurrentClocksEventReasons=bits, Temperature=heat)
         for mhz, bits, heat in ((1410, 0, 50), (1000, 0x40, 88), (1200, 0x4, 80))
     ]
     asks = [make_asker(each, 0) for each in library]
@@ -52,5 +52,5 @@ def test_looks_become_one_state_with_the_usual_clock_and_all_that_held_it():
 
 
 def test_users_are_named():
-    ask = make_asker(RecordedGpu(ComputeRunningProcesses=[Some(pid=2**22 + 1)]), 0)
+    ask = make_asker(ScriptedGpu(ComputeRunningProcesses=[Some(pid=2**22 + 1)]), 0)
     assert users_of(ask) == (f"a process out of sight ({2**22 + 1})",)

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 import torch
 
-from bench.probe import RecordedGpu
+from bench.probe import ScriptedGpu
 from stash.core.records.host import PartFigure, PartState, Unmeasured
 from stash.measure.host.gpu_readings import users_of
 from stash.measure.probe import computing, computing_parts
@@ -139,7 +139,7 @@ def test_products_are_what_they_say(type_, error, monkeypatch):
 class PlayedNvml:
     """GPUs by index; ``None`` is lost. Handles are the answers themselves."""
 
-    def __init__(self, *gpus: RecordedGpu | None):
+    def __init__(self, *gpus: ScriptedGpu | None):
         self._gpus = gpus
 
     def nvmlInit(self):  # noqa: N802
@@ -151,7 +151,7 @@ class PlayedNvml:
     def nvmlDeviceGetCount(self):  # noqa: N802
         return len(self._gpus)
 
-    def nvmlDeviceGetHandleByIndex(self, index) -> RecordedGpu:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index) -> ScriptedGpu:  # noqa: N802
         if self._gpus[index] is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         return self._gpus[index]
@@ -207,7 +207,7 @@ def test_gpus_are_found_in_the_drivers_order_by_their_identity_and_a_lost_one_di
     played,
 ):
     library = PlayedNvml(
-        None, RecordedGpu(UUID="GPU-bbbb", ClockInfo=705), RecordedGpu(UUID=b"GPU-aaaa")
+        None, ScriptedGpu(UUID="GPU-bbbb", ClockInfo=705), ScriptedGpu(UUID=b"GPU-aaaa")
     )
     found = measured(library, 2)
     states = {each.device: each for each in found if isinstance(each, PartState)}
@@ -220,13 +220,13 @@ def test_gpus_are_found_in_the_drivers_order_by_their_identity_and_a_lost_one_di
 
 
 def test_a_slice_has_users_of_its_own_and_the_clock_of_its_gpu(played):
-    part = RecordedGpu(
+    part = ScriptedGpu(
         UUID="MIG-bbbb", ClockInfo=None, ComputeRunningProcesses=[Some(pid=2**22 + 1)]
     )
-    whole = RecordedGpu(
+    whole = ScriptedGpu(
         UUID="GPU-ffff", ClockInfo=705, MaxMigDeviceCount=1, MigDeviceHandleByIndex=part
     )
-    library = PlayedNvml(RecordedGpu(UUID="GPU-aaaa"), whole)
+    library = PlayedNvml(ScriptedGpu(UUID="GPU-aaaa"), whole)
     found = measured(library, 2)
     (left,) = [each for each in found if isinstance(each, Unmeasured)]
     assert left.link == "compute on cuda:1"
@@ -241,7 +241,7 @@ def test_a_slice_has_users_of_its_own_and_the_clock_of_its_gpu(played):
 
 
 def test_a_gpu_that_the_driver_does_not_know_and_one_that_was_never_seen_busy_are_said(played):
-    found = measured(PlayedNvml(RecordedGpu(UUID="GPU-aaaa"), RecordedGpu(UUID="GPU-cccc")), 3)
+    found = measured(PlayedNvml(ScriptedGpu(UUID="GPU-aaaa"), ScriptedGpu(UUID="GPU-cccc")), 3)
     why = {each.link: each.why for each in found if isinstance(each, Unmeasured)}
     assert "by the identity that PyTorch gives it" in why["compute, state of cuda:1"]
     # the third one's answers came when it was idle again: no clock, but its errors are known
