@@ -125,7 +125,7 @@ def test_probes_are_exported_as_openmetrics(measured, tmp_path):
     save(SLOW, tmp_path / "today.host.json")
     save(probe(p3_8xlarge()), tmp_path / "other.host.json")
     text = stash("export", "today.host.json", "other.host.json", "--to", "openmetrics").stdout
-    assert 'stash_probe_finding{hostname="recorded",finding="held-clock"} 1.0' in text
+    assert 'stash_probe_finding{hostname="scripted",finding="held-clock"} 1.0' in text
     assert (
         'part="compute",group="gemm bfloat16 8192x8192x8192, all at once",member="GPU 3",unit="FLOP/s"} 22'
         in text
