@@ -113,12 +113,12 @@ class ForkedFleet:
             return False
         return None if self._answers(self._saving) is None else True
 
-    def save_model(self, names: Sequence[str], path: Path) -> None:
+    def save_model(self, names: Sequence[str], path: Path) -> bool:
         arrays = self._answers([self._pool.submit(self._controls[name].packed) for name in names])
-        if arrays is not None:
-            server.save_model(
-                load_job(self._orders.job), [torch.tensor(each) for each in arrays], path
-            )
+        if arrays is None:
+            return False
+        server.save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+        return True
 
     def _answers(self, futures: Sequence[Future[Any]]) -> list[Any] | None:
         try:

@@ -117,8 +117,9 @@ class _Fleet:
             self.asked.append("saved")
         return written
 
-    def save_model(self, names: object, path: Path) -> None:
+    def save_model(self, names: object, path: Path) -> bool:
         path.write_bytes(b"saved")
+        return True
 
 
 def _orders(folder: Path) -> TrainingOrders:

@@ -1,4 +1,4 @@
-"""Each sample is in the model once, whatever happens: the faults of ``tests.faults.exactly_once``, two by day."""
+"""Each sample is in the model once, whatever happens: the faults of ``tests.faults.exactly_once``, three by day."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FAULTS = {each.name: each for each in bench.list_faults()}
 BY_DAY = (
     "a worker that was applied, and did not report it is taken for gone, and goes on",
     "kill -9 of a server that has applied it",
+    "kill -9 of a server that begins a checkpoint",
 )
 
 

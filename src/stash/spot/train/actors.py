@@ -311,11 +311,13 @@ class ActorFleet:
         left = self._wait(list(self._saving.values()), seconds)
         return None if not left and self._answers(self._saving) is None else not left
 
-    def save_model(self, names: Sequence[str], path: Path) -> None:
-        """Write what all servers have to ``path``, unless one of them is gone. Raises OSError."""
+    def save_model(self, names: Sequence[str], path: Path) -> bool:
+        """Write what all servers have to ``path``; whether none of them was gone. Raises OSError."""
         arrays = self._answers({name: self._actors[name].pack.remote() for name in names})
-        if arrays is not None:
-            save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+        if arrays is None:
+            return False
+        save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+        return True
 
     def _answers(self, asked: Mapping[str, Any]) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""

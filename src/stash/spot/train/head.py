@@ -41,6 +41,8 @@ SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
 _GRACE, _END_SECONDS = 15.0, 90.0
 """Seconds at the end that workers have to leave, and for a server's successor and what others left undone."""
+_END_TRIES = 3
+"""Times that a last checkpoint is begun again because a server went."""
 
 
 class TrainingHead:
@@ -219,14 +221,16 @@ class TrainingHead:
             self._saving = time.monotonic()
             self._fleet.begin_saving(self._servers)
 
-    def _take_saved(self, seconds: float) -> None:
+    def _take_saved(self, seconds: float) -> bool:
+        """Whether the checkpoint under way is written, waiting so long for it."""
         written = self._fleet.has_saved(seconds)
         if self._saving is None or written is False:
-            return
+            return False
         if written:
             self._saved = time.monotonic()
             self._emit("checkpoint", "", seconds=self._saved - self._saving)
         self._saving = None
+        return bool(written)
 
     @property
     def running_loss(self) -> float | None:
@@ -263,30 +267,13 @@ class TrainingHead:
     def _finish(self, reason: str) -> None:
         """Let workers end what they are at, save all of it, and say how the books stand."""
         self._stop = True
-        began = time.monotonic()
-        while (
-            True
-        ):  # for workers a little, for a server's successor and what others left undone longer
-            patience = self._fleet.ask("end", self._diverged is None)
-            is_whole, training = self._has_servers(), self._joined - self._ended
-            last = max(patience, _GRACE if is_whole else _END_SECONDS)
-            if (is_whole and not training) or time.monotonic() - began > last:
-                break
-            for change in self._fleet.changes(_POLL):
-                self._handle_change(*change)
-            self._end_hanging()
-            self._follow()
-        self._follow()
-        if self._saving is not None:
-            self._take_saved(SAVE_SECONDS)
-        self._begin_saving()
-        if self._saving is not None:
-            self._take_saved(SAVE_SECONDS)
-        if self._orders.model is not None and self._has_servers():
-            self._fleet.save_model(self._servers, Path(self._orders.model))
-        # held against what the servers themselves say that they applied
-        books: dict[str, Any] = self._fleet.ask("books").model_dump()
-        missing = self._reconcile()
+        books, missing = self._end_training()
+        tries = _END_TRIES
+        # a server that goes while it saves takes with it what it applied since the checkpoint before
+        while missing is None and tries:
+            tries -= 1
+            self._await_successors()
+            books, missing = self._end_training()
         if missing is None:
             unchecked = "a server was missing at the end, so they could not be checked"
             books["wrong"] = books["wrong"] or unchecked
@@ -295,6 +282,67 @@ class TrainingHead:
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
         self._emit("ended", "", reason=reason, loss=self.running_loss, books=books)
+
+    def _end_training(self) -> tuple[dict[str, Any], int | None]:
+        """Have all that was given out trained on, and save it: the books, and the samples that some server lacks.
+
+        ``None`` samples: a server went before everything was saved.
+        """
+        self._drain()
+        is_saved = self._save_all()
+        books, missing = self._audit_books()
+        return books, missing if is_saved else None
+
+    def _drain(self) -> None:
+        """Wait for workers a little, for a server's successor and what others left undone longer."""
+        began = time.monotonic()
+        while True:
+            patience = self._fleet.ask("end", self._diverged is None)
+            is_whole = self._has_servers()
+            leaving = self._joined - self._ended
+            if patience:
+                leaving = self._workers.keys() - self._ended
+            last = max(patience, _GRACE if is_whole else _END_SECONDS)
+            if (is_whole and not leaving) or time.monotonic() - began > last:
+                break
+            self._take_changes()
+        self._follow()
+
+    def _take_changes(self) -> None:
+        for change in self._fleet.changes(_POLL):
+            self._handle_change(*change)
+        self._end_hanging()
+        self._follow()
+
+    def _save_all(self) -> bool:
+        """Write a last checkpoint, and the model; whether no server went meanwhile."""
+        if self._saving is not None:
+            self._take_saved(SAVE_SECONDS)
+        self._begin_saving()
+        has_begun = self._saving is not None
+        is_written = self._take_saved(SAVE_SECONDS)
+        is_slow = self._saving is not None
+        if not (has_begun and (is_written or is_slow)):
+            return False
+        model = self._orders.model
+        return model is None or self._fleet.save_model(self._servers, Path(model))
+
+    def _audit_books(self) -> tuple[dict[str, Any], int | None]:
+        """The books, held against what the servers themselves say that they applied."""
+        books: dict[str, Any] = self._fleet.ask("books").model_dump()
+        return books, self._reconcile()
+
+    def _await_successors(self) -> None:
+        """Wait until the loss of a server is known and its successor is there, with workers for what it lacks."""
+        lost, until = tuple(self._servers), time.monotonic() + _END_SECONDS
+        while time.monotonic() < until:
+            self._take_changes()
+            if self._has_servers() and tuple(self._servers) != lost:
+                break
+        if self._fleet.ask("end", self._diverged is None):
+            for place in self._orders.workers:
+                if not self._is_there(place.name):
+                    self._start_worker(place)
 
 
 def _describe_divergence(failure: NotFinite) -> str:
