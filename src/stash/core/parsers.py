@@ -178,6 +178,8 @@ def percent(text: str) -> float:
             f"that would be {value:g} % of the step; it is given in per cent, so for a fraction of {value:g} type "
             f"{value * 100:g}%"
         )
+    if value > 100:
+        raise UnitError("it must be at most 100%, the whole step; like 2 or 2%")
     return _above_zero(lambda _: value)(text) / 100
 
 

@@ -1,4 +1,4 @@
-"""An artefact fit to be passed on: machines are numbered, paths and addresses are left out, all numbers stay.
+"""An artefact fit to be passed on: machines are numbered, paths, addresses and code are left out, numbers stay.
 
 Applies to the fields that name a machine or a file, to the command, and to sentences, which may quote either. Secrets
 are left out of every artefact already, when it is written (``core/secrets.py``). Parameters' and devices' names stay.
@@ -14,9 +14,13 @@ from typing import Any, overload
 from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
 
-PATH, URL, ADDRESS = "<path>", "<url>", "<address>"
+PATH, URL, ADDRESS, SOURCE = "<path>", "<url>", "<address>", "<source>"
 HOSTNAMES = ("hostname",)
-PATHS = ("path", "left_files", "file", "text", "samples_at", "caller")
+PATHS = ("path", "left_files")
+CODE = ("file", "samples_at", "caller")
+"""Files of code, of which the name stays, as the script's own does."""
+SOURCES = ("text",)
+"""Lines of code."""
 SENTENCES = ("price_source", "why", "notes", "fault", "unrecorded", "unplaced")
 COMMANDS = ("command",)
 """Fields that are changed, by the kind of what they hold; any other says nothing of where the run was."""
@@ -84,6 +88,10 @@ def _redact_fields(fields: Any, text: Callable[[str], str]) -> Any:
             changed[name] = PATH
         elif name in PATHS and isinstance(value, (list, tuple)):
             changed[name] = [PATH for _ in value]
+        elif name in CODE and isinstance(value, str):
+            changed[name] = text(PurePath(value).name)
+        elif name in SOURCES and isinstance(value, str):
+            changed[name] = SOURCE
         elif name in COMMANDS and value:  # of the program itself its name stays
             changed[name] = [text(PurePath(value[0]).name)]
             for option, sign, argument in (word.rpartition("=") for word in value[1:]):

@@ -236,7 +236,10 @@ def _embed_links(profile: Profile, probe: Probe | None) -> Profile:
 def _show_and_save(result: Result, file: GrowingFile, copies: Store | None) -> None:
     """Show and save what was measured, then say what went wrong, if anything did."""
     if result.profile is None:
-        print(*result.swept, sep="\n", end="\n" if result.swept else "", file=sys.stderr)
+        from stash.report.profile_page import describe_left_files
+
+        for sentence in (*result.swept, *describe_left_files(result.left_files)):
+            print(sentence, file=sys.stderr)
     else:
         show = partial(print_profile, result.profile)
         show_then_save(result.profile, file.target, show, new=file.needs_free_name, copies=copies)

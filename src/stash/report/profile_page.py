@@ -65,7 +65,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         rows=(*stalls, total),
         below_rows=_not_in_table(breakdown, profile),
         grids=epoch_grids(breakdown.run),
-        warnings=(*breakdown.stability.warnings, *_left_files(profile.left_files)),
+        warnings=(*breakdown.stability.warnings, *describe_left_files(profile.left_files)),
         next_steps=advice.next_steps[:shown],
         chapters=(
             Chapter("details", "Details", facts=facts, brief=True),
@@ -115,7 +115,7 @@ def table_rows(
     return tuple(rows[name] for name in STALLS if name in rows), total
 
 
-def _left_files(names: Sequence[str]) -> tuple[str, ...]:
+def describe_left_files(names: Sequence[str]) -> tuple[str, ...]:
     """A sentence about what the profiled job left, with the command that removes it."""
     if not names:
         return ()

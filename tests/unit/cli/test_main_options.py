@@ -208,6 +208,8 @@ def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused():
         parsers.percent("0.02")
     with pytest.raises(UserError, match="more than 0"):
         parsers.percent("0")
+    with pytest.raises(UserError, match="at most 100%"):
+        parsers.percent("500")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])

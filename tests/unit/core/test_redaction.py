@@ -103,7 +103,8 @@ def parts(kind: Any) -> Iterator[Any]:
 
 def test_every_text_of_an_artefact_is_redacted_or_known_to_be_harmless():
     found = {*texts(Profile, set()), *texts(Probe, set())}
-    changed = {*redaction.HOSTNAMES, *redaction.PATHS, *redaction.SENTENCES, *redaction.COMMANDS}
+    places = {*redaction.PATHS, *redaction.CODE, *redaction.SOURCES}
+    changed = {*places, *redaction.HOSTNAMES, *redaction.SENTENCES, *redaction.COMMANDS}
     assert found - changed - KEPT == set()
     assert changed <= found
 
@@ -175,6 +176,14 @@ def test_names_paths_and_addresses_are_gone_and_numbers_stay():
     assert left.workload.name == "train.py"
     assert attribute(left).stalls == attribute(profile).stalls
     assert redact_artefact(left) == left
+
+
+def test_of_lines_that_take_time_the_file_s_name_and_the_number_stay():
+    place = {"row": "loop", "file": "acme/train.py", "line": 34, "text": "log(acme)", "seconds": 1}
+    left = redaction._redact_fields({"places": [{**place, "caller": "/a/run.py:7"}]}, str)
+    assert left["places"] == [
+        {**place, "file": "train.py", "text": "<source>", "caller": "run.py:7"}
+    ]
 
 
 def test_a_rung_called_like_a_machine_stays():

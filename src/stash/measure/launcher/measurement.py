@@ -65,6 +65,8 @@ class Result:
     """What the job printed, kept when something went wrong."""
     swept: tuple[str, ...] = ()
     """What was found of runs that were killed; a profile has it in its notes."""
+    left_files: tuple[str, ...] = ()
+    """Files and folders that the job made and left."""
 
 
 class Timer(Protocol):

@@ -166,7 +166,8 @@ class ProfileSession:
         log, failure = self.launches.log_path(), result.failure
         fails = failure is not None and not failure.users_mistake
         kept = folder.keep_file(log) if fails and log is not None and log.exists() else None
-        return replace(result, swept=tuple(swept), log=kept)
+        left = tuple(self.measurement.gathered.left_files)
+        return replace(result, swept=tuple(swept), left_files=left, log=kept)
 
     def _measure_rungs(self) -> Result:
         m = self.measurement
