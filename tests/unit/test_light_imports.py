@@ -39,7 +39,10 @@ def test_modules_load_no_library_that_they_can_do_without():
     ("words", "most"),
     [
         (("show", "tests/golden/one-node.stash.json"), 132),  # with the energy of a step
-        (("profile", "--dry-run", "examples/ddp.py"), 116),  # with what reads energy counters
+        (
+            ("profile", "--dry-run", "examples/ddp.py"),
+            92,
+        ),  # nothing that judges: it is loaded once the script runs
     ],
 )
 def test_commands_load_few_modules_of_stashs_own(words, most):

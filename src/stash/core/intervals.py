@@ -1,7 +1,8 @@
 """A number with its spread: what was measured, and the interval in which the true value may be; and differences.
 
 The one type for this in Stash: of repetitions of a link (here) and of rounds of a ladder (``rounds``). One repetition
-has no interval, and is never used to call one thing above or below another.
+has no interval, and is never used to call one thing above or below another. Records hold intervals, and whoever reads
+records loads this: NumPy is loaded by what computes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-import numpy as np
-
-from stash.core.distributions import student_quantile
 from stash.core.records.base import Record
 
 K = TypeVar("K")
@@ -104,6 +102,8 @@ def is_within(value: float, low: float | None, high: float | None) -> bool:
 
 def student_half_width(count: int, deviation: float = 1.0) -> float:
     """Half-width of the 95 % interval of the mean of so many values, two at least, of that standard deviation."""
+    from stash.core.distributions import student_quantile
+
     return float(student_quantile(count - 1, 1 - TAIL)) * deviation / math.sqrt(count)
 
 
@@ -114,6 +114,8 @@ def median_interval(values: Sequence[float]) -> Interval:
     the distribution). Fewer cannot reach 95 % that way, so then it is the wider of their range and Student's
     interval of their logarithms. Repetitions are taken as independent.
     """
+    import numpy as np
+
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     count = len(ordered)
     middle = float(np.median(ordered))
@@ -148,6 +150,8 @@ def overall_interval(rates: Sequence[float]) -> Interval:
     repetition holds one portion more or less, and the median is one of these two and never the rate. The ends are
     unknown after one repetition, and where the noise is as large as the rate.
     """
+    import numpy as np
+
     paces = 1 / np.asarray(rates, dtype=np.float64)
     count = len(paces)
     mean = float(paces.mean())
@@ -203,6 +207,8 @@ def pool_runs(runs: Sequence[Interval], spread: float) -> Interval:
     moderated: that of the runs found, and the typical one with what each run's own interval explains, weighted by
     degrees of freedom (Smyth 2004, "Linear models and empirical Bayes methods").
     """
+    from stash.core.distributions import student_quantile
+
     count = len(runs)
     mean = sum(run.value for run in runs) / count
     below = [run.value - run.low for run in runs if run.low is not None]

@@ -7,9 +7,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from stash.measure.launcher.job import Job
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
+    from stash.measure.live import Progress
     from stash.predict.passes import Base
     from stash.store.store import Store
 
@@ -200,20 +201,30 @@ def _load_probe(path: Path | None) -> Probe | None:
 def _measure_live(
     session: ProfileSession, probe: Probe | None, file: GrowingFile, quiet: bool
 ) -> Result:
-    """Measure; every finished round is shown, and in the file at once."""
-    from stash.analysis.step_times import step_matrix
+    """Measure; every finished round is shown, and in the file at once.
+
+    What shows and judges takes longer to load than the script to start: it is loaded while that imports its own.
+    """
     from stash.measure.launcher.measurement import Moment, Result
-    from stash.measure.live import Progress
-    from stash.ui.terminal import progress_console
 
     result = Result(None, None, interrupted=True)  # while progress is begun, or ended
 
-    def watch(moment: Moment) -> None:
-        if moment.profile is not None and (file.has_file or step_matrix(moment.profile).rounds):
-            file.save_rounds(_embed_links(moment.profile, probe))
-        progress.show(moment)
+    with suppress(KeyboardInterrupt), ExitStack() as under_way:
 
-    with suppress(KeyboardInterrupt), Progress(session, progress_console(quiet)) as progress:
+        @cache
+        def begin_progress() -> Progress:
+            from stash.measure.live import Progress
+            from stash.ui.terminal import progress_console
+
+            return under_way.enter_context(Progress(session, progress_console(quiet)))
+
+        def watch(moment: Moment) -> None:
+            from stash.analysis.step_times import step_matrix
+
+            if moment.profile is not None and (file.has_file or step_matrix(moment.profile).rounds):
+                file.save_rounds(_embed_links(moment.profile, probe))
+            begin_progress().show(moment)
+
         result = session.measure_job(watch)
     file.close(discard=result.profile is None and not result.interrupted)
     if result.interrupted and result.profile is None:

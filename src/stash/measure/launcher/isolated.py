@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from stash.analysis.step_times import samples_differ
 from stash.core.ladder import NOT_ASKED, Situation, rung, why_no_stall, why_not
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.gathered import GatheredRun
@@ -63,6 +62,8 @@ def _another_job(gathered: GatheredRun) -> str | None:
 
     Scripts that divide a global batch by the number of ranks, or accumulate until they have it, do far more alone.
     """
+    from stash.analysis.step_times import samples_differ
+
     by_ranks = {each.ranks: each for each in gathered.steps_of.values()}
     alone, whole = by_ranks.get(1), by_ranks.get(max(by_ranks, default=1))
     for field, what in (("batch", "samples"), ("batches_per_step", "batches")):

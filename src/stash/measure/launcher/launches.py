@@ -247,6 +247,7 @@ class Launches:
             for member in members or (Member(),):
                 running.append(self._start(member))
             m.count_launch()
+            self._watcher(m.make_moment())  # who watches gets ready while the script does
             failure = self._follow_members(running, begun)
         finally:
             self._mention_neighbours()

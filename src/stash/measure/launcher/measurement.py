@@ -1,6 +1,7 @@
 """One measurement under way: what is wanted, what was gathered so far, and whether that is enough.
 
 Starts nothing and waits for nothing: what to launch next is decided in ``session``, how launches run in ``launches``.
+What judges a measurement loads NumPy, and is loaded once there is something to judge: the script is started before.
 """
 
 from __future__ import annotations
@@ -8,14 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from stash.advice.stopping import FIRST_SECONDS, KNOWN, is_decided, is_settled
-from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown
-from stash.analysis.disturbance import Calming
-from stash.analysis.step_times import step_matrix
 from stash.core.records.circumstances import EnergyUse
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
@@ -28,6 +25,10 @@ from stash.measure.launcher.job import Commit, Job, commit_of
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.messages import Message, RoundsPlanned
 from stash.measure.protocol.orders import another_round_fits, latest_end
+
+if TYPE_CHECKING:
+    from stash.analysis.breakdown import Breakdown
+    from stash.analysis.disturbance import Calming
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,6 @@ class Measurement:
         """Unix time: what files were there before."""
         self._began = self.clock.monotonic()
         self._first_block: float | None = None
-        self._calming = Calming()
         self._energy: list[Counts] = []
         self._blocks_began: dict[int, float] = {}
         """By launch, when its blocks began, a tick late at most."""
@@ -204,6 +204,8 @@ class Measurement:
 
     def profile(self, ended: str) -> Profile:
         """The artefact of everything gathered so far."""
+        from stash.advice.stopping import KNOWN
+
         settings = Settings(
             precision=self.wishes.noise or KNOWN,
             budget_seconds=self.wishes.budget,
@@ -231,13 +233,24 @@ class Measurement:
         }
         return found.model_copy(update=seen)
 
+    @cached_property
+    def _calming(self) -> Calming:
+        from stash.analysis.disturbance import Calming
+
+        return Calming()
+
     def complete_rounds(self) -> int:
         """How many rounds every rank has finished."""
+        from stash.analysis.step_times import step_matrix
+
         calm = self._calming.calm_profile(self.profile("measuring"))
         return len(step_matrix(calm.profile).rounds) if self.gathered.ranks else 0
 
     def _make_breakdown(self, profile: Profile) -> Breakdown | None:
         """Of what was measured so far; ``None`` before the first complete round."""
+        from stash.analysis.attribution import attribute
+        from stash.analysis.step_times import step_matrix
+
         calm = self._calming.calm_profile(profile)
         return (
             attribute(profile, calm=calm)
@@ -247,6 +260,8 @@ class Measurement:
 
     def stop_reason(self) -> str | None:
         """Why measuring may end, as the artefact says it, if what was asked is known or cannot be; else ``None``."""
+        from stash.advice.stopping import is_decided, is_settled
+
         breakdown, precision = self._make_breakdown(self.profile("measuring")), self.wishes.noise
         if breakdown is None:
             return None
@@ -259,6 +274,8 @@ class Measurement:
 
     def is_enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
+        from stash.advice.stopping import FIRST_SECONDS
+
         is_isolated, spent, took = (
             self.approach.isolated is not None,
             self.seconds_spent(),

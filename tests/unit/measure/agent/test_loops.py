@@ -14,6 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import WatchedFeed
+from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import trial_changes
 from stash.measure.agent.wraps.loader import LoaderFeed, Tap
 from stash.measure.protocol.messages import Noted
@@ -287,5 +289,23 @@ def test_what_recording_takes_in_a_trial_is_no_steps(
         for _, mode in epoch(one, feed):
             one.clock.seconds += 0.25
             recorded[0] += 0.25
+            one.step(seconds_of(mode))
+    assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}
+
+
+def test_what_telling_of_the_scripts_calls_takes_is_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, handle = job(orders(tmp_path, rungs=("warm",), rounds=1)), Stamps.handle
+
+    def handle_slowly(self: Stamps, event: ThreadEvent, now: float, about: object = None) -> None:
+        one.clock.seconds += 0.25 * (event is ThreadEvent.BACKWARD_BEGINS)
+        handle(self, event, now, about)
+
+    monkeypatch.setattr(Stamps, "handle", handle_slowly)
+    feed = WatchedFeed(BATCHES)
+    while one.runner.listens:
+        for _, mode in epoch(one, feed):
+            one.runner.handle(ThreadEvent.BACKWARD_BEGINS)
             one.step(seconds_of(mode))
     assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}

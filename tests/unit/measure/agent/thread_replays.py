@@ -194,6 +194,8 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
         orders=orders,
         note=lambda text: None,
         tell=lambda event, about: None,
+        work_since=lambda moment, but=0.0: None,
+        begin_step=lambda: None,
     )
     loops: Any = the_loops.Loops(rank, lambda: None)
     feeds: dict[int, ReplayedFeed] = {}

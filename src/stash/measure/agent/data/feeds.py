@@ -56,10 +56,9 @@ class FeedProgress(NamedTuple):
 
     def end_step(self) -> FeedProgress:
         """A step ended."""
-        steps = self.steps_of_epoch + (self.since_step > 0)
-        return self._replace(
-            steps_of_epoch=steps, since_step=0, at_step=(self.wait, self.uncounted)
-        )
+        turn, limit, steps, since_step, wait, uncounted, _, took, around = self
+        steps += since_step > 0
+        return FeedProgress(turn, limit, steps, 0, wait, uncounted, (wait, uncounted), took, around)
 
     def skip_step(self, per_step: int) -> FeedProgress:
         """What was handed out since the last step belongs to none."""
@@ -97,10 +96,10 @@ class ReadingPattern(NamedTuple):
 class FeedAccount(NamedTuple):
     """What who keeps account of a feed's loops gives to it."""
 
-    number: int = 0
-    """Among the loaders of the script."""
+    number: int | None = None
+    """Among the loaders of the script; ``None``: nobody keeps account."""
     now: Callable[[], float] = time.perf_counter
-    tell: Callable[[ThreadEvent, int], None] = lambda event, loader: None
+    tell: Callable[[ThreadEvent, int | None], None] = lambda event, loader: None
     """Whom to tell of reads."""
     goes_on: bool = False
     """Never end: the script's own epochs are too short to be measured in."""
@@ -130,6 +129,8 @@ class Feed:
         self.learned = ReadingPattern()
         self.account = FeedAccount()
         self.open_loops = OpenLoops()
+        self.course: Any = None
+        """What who decides what its loops are for remembers of them."""
         self._in_hand: list[int] = []
         """Samples of the batches handed out that no step has trained on yet."""
 
@@ -185,6 +186,9 @@ class Feed:
     def open_account(self, account: FeedAccount) -> None:
         """Somebody keeps account of its loops from now on."""
         self.account = account
+
+    def remember_course(self, course: Any) -> None:
+        self.course = course
 
     def ask_iterator(self) -> None:
         """A loop asks for an iterator."""
@@ -256,8 +260,8 @@ class Feed:
         """
         handed, learned = self.handed, self.learned
         if handed.since_step:
-            learned = learned._replace(
-                steps=learned.steps + 1, batches=learned.batches + handed.since_step
+            learned = ReadingPattern(
+                learned.steps + 1, learned.batches + handed.since_step, *learned[2:]
             )
             if (
                 self.mode == "real"
@@ -274,23 +278,25 @@ class Feed:
 
     def next(self) -> Any:
         """Serve the training loop one batch according to the mode."""
-        began = self.account.now()
         is_replayed = self.mode in ("replay", "resident")
         if is_replayed:
+            number, now, tell, _ = self.account
+            began = now()
             batch = self.ring.next_batch()
-            self.account.tell(ThreadEvent.REPLAYED, self.account.number)
-            took = self.account.now() - began
+            tell(ThreadEvent.REPLAYED, number)
+            took = now() - began
         else:
-            batch, took = self._time_read(began)
+            batch, took = self._time_read()
         count = count_samples(batch)
         self._in_hand.append(count or 0)
         self.handed = self.handed.hand_out(count is not None, took, is_waited_for=not is_replayed)
         return batch
 
-    def _time_read(self, began: float) -> tuple[Any, float]:
+    def _time_read(self) -> tuple[Any, float]:
         """The next batch, and the seconds that it took."""
         number, now, tell, goes_on = self.account
         tell(ThreadEvent.READ_BEGINS, number)
+        began = now()
         try:
             batch = self.read_endlessly() if self.is_measured or goes_on else self.real()
         except StopIteration:

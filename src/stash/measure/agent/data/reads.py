@@ -130,7 +130,7 @@ def record_reads(
         ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
         _here.count_in(None)
         worker = sys.modules["torch.utils.data"].get_worker_info()
-        found = Counter[str]() if counts is None else counts
+        found: dict[str, int] = {"own_ns": 0} if counts is None else {"own_ns": 0, **counts}
         found["batches"] = 1
         after = _here.read_bytes(ended)
         if after is None or before is None:

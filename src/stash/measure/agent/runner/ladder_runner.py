@@ -83,6 +83,7 @@ class LadderRunner(script.Listener):
         self.rank = rank
         self.loops: Loops = Loops(rank, over=self.loop_ended)
         self.state = LadderState.WAITING
+        self.listens = True
         self._shutdown = shutdown or Shutdown(rank.orders.files)
         self._exits = False
         """The script comes to an end by itself."""
@@ -91,18 +92,9 @@ class LadderRunner(script.Listener):
         self._once = threading.Lock()
         self._optimizers = Optimizers()
         self._steps = 0
-        self.handle = rank.tell  # type: ignore[method-assign]
+        self.handle = rank.handle  # type: ignore[method-assign]
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
-
-    @property
-    def listens(self) -> bool:  # type: ignore[override]
-        state = self.state
-        return (
-            state is LadderState.MEASURING
-            or state is LadderState.WAITING
-            or state is LadderState.ENDING
-        )
 
     @property
     def counts(self) -> bool:  # type: ignore[override]
@@ -112,6 +104,7 @@ class LadderRunner(script.Listener):
         """Go by the table; a timer's thread may, too."""
         with self._once:
             self.state, actions = handle_event(self.state, event)
+            self.listens = self.state in _LISTENING
         for action in actions:
             _ACTIONS[action](self)
 
@@ -172,8 +165,8 @@ class LadderRunner(script.Listener):
             )
 
     def _begin_step(self) -> None:
-        self.loops.step_begins()
         self.rank.tell(ThreadEvent.STEP_BEGINS)
+        self.loops.step_begins()
 
     def _begin(self, optimizer: Any) -> None:
         """At the first step: learn what trains, and whether this process is to be measured."""
@@ -380,6 +373,7 @@ class LadderRunner(script.Listener):
             self._shutdown.leave_here()
 
 
+_LISTENING = (LadderState.WAITING, LadderState.MEASURING, LadderState.ENDING)
 _ACTIONS: Mapping[LadderAction, Callable[[LadderRunner], None]] = {
     LadderAction.END_STEP: LadderRunner._end_step,
     LadderAction.RESUME: LadderRunner._resume,

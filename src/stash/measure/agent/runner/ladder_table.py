@@ -8,11 +8,11 @@ may be late with. Pure: no thread, no rank, no PyTorch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
+from enum import IntEnum, auto
 
 
-class LadderState(Enum):
-    """How far the ladder is."""
+class LadderState(IntEnum):
+    """How far the ladder is; a number, which is looked up the fastest."""
 
     WAITING = auto()
     """The script has not stepped yet."""
@@ -25,7 +25,7 @@ class LadderState(Enum):
     """Nothing is measured any more."""
 
 
-class LadderEvent(Enum):
+class LadderEvent(IntEnum):
     """What happens to it."""
 
     CLAIMED = auto()
@@ -50,7 +50,7 @@ class LadderEvent(Enum):
     """The script dies of an exception."""
 
 
-class LadderAction(Enum):
+class LadderAction(IntEnum):
     """What is to be done about it."""
 
     END_STEP = auto()

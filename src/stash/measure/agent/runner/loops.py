@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, FeedAccount, FeedProgress, Handle
@@ -68,8 +68,7 @@ class LoaderCourse:
         return self.use is not LoopUse.OTHER
 
 
-@dataclass(frozen=True)
-class StepsSeen:
+class StepsSeen(NamedTuple):
     """What the job's steps so far have shown."""
 
     steps: int = 0
@@ -89,8 +88,8 @@ class StepsSeen:
     def end_step(self, passes: int) -> StepsSeen:
         """A step ended after so many backward passes."""
         has_passes = self.all_have_passes and passes > self.passes
-        return replace(
-            self, steps=self.steps + 1, passes=passes, all_have_passes=has_passes, read_beside=False
+        return StepsSeen(
+            self.steps + 1, passes, has_passes, self.read_last, self.is_new, self.surprised
         )
 
     def learn(self, read: tuple[Feed, ...], some_train: bool, read_beside: bool) -> StepsSeen:
@@ -98,7 +97,7 @@ class StepsSeen:
         is_new = any(feed not in self.read_last for feed in read)
         read_before = not read and some_train  # of a loop that reads ahead
         surprised = (is_new and not self.is_new) or read_beside or read_before
-        return replace(self, read_last=read, is_new=is_new, surprised=surprised)
+        return self._replace(read_last=read, is_new=is_new, surprised=surprised)
 
 
 class EpochGap:
@@ -132,15 +131,12 @@ class Loops(script.LoopListener):
     def __init__(self, rank: OwnRank, over: Callable[[], None]) -> None:
         self.clock: BlockClock | None = None
         """Of the block under way."""
-        self.own_seconds = 0.0
-        """What handing out batches took beside their coming: Stash's own work."""
         self.samples = 0
         """That steps so far have trained on."""
         self._rank = rank
         self._gap = EpochGap(over)
-        self._courses: WeakKeyDictionary[Feed, LoaderCourse] = WeakKeyDictionary()
-        self._numbers: WeakKeyDictionary[Feed, int] = WeakKeyDictionary()
-        """Of the feeds that loops have read."""
+        self._read: list[weakref.ref[Feed]] = []
+        """The feeds that loops have read."""
         self._seen = StepsSeen()
         self._loaders_are_remade = False
         self._read_elsewhere = False
@@ -164,7 +160,7 @@ class Loops(script.LoopListener):
                 "seen as time before their forward passes, and not apart as prep and fetch"
             )
         found = [
-            feed for feed in self._numbers if self._course(feed).trains and self._still_reads(feed)
+            feed for feed in self._list_read() if _course(feed).trains and self._still_reads(feed)
         ]
         for feed in found:
             feed.hold()
@@ -176,15 +172,9 @@ class Loops(script.LoopListener):
             feed.loops > 0 and 2 * feed.learned.steps > self._seen.steps
         )
 
-    def _course(self, feed: Feed) -> LoaderCourse:
-        return self._courses.get(feed, _UNKNOWN)
-
-    def _change_course(self, feed: Feed, **changes: Any) -> None:
-        self._courses[feed] = replace(self._course(feed), **changes)
-
-    def _replaced_feed(self, feed: Feed) -> Feed:
-        """The one that it stands for, or itself."""
-        return self._course(feed).stands_for or feed
+    def _list_read(self) -> list[Feed]:
+        """The feeds that loops have read and whose loaders are still there."""
+        return [feed for there in self._read if (feed := there()) is not None]
 
     def begin_block(self) -> BlockClock:
         """The clock of a block that begins now; a queue whose events are read stays full."""
@@ -207,8 +197,9 @@ class Loops(script.LoopListener):
         self._rank.tell(event, feed)
 
     def is_beside(self, feed: Feed) -> bool:
-        course = self._course(self._replaced_feed(feed))
-        return not sys.modules["torch"].is_grad_enabled() and not course.without_gradients
+        if sys.modules["torch"].is_grad_enabled():
+            return False
+        return not _course(_replaced_feed(feed)).without_gradients
 
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
@@ -218,11 +209,11 @@ class Loops(script.LoopListener):
         may_replace = (
             self.is_between_epochs
             and self._loaders_are_remade
-            and not (self._course(feed).trains or beside)
+            and not (_course(feed).trains or beside)
         )
         if may_replace and any(feed.signature == known.signature for known in self._rank.feeds):
             self._let_stand(feed)
-        feed = self._replaced_feed(feed)
+        feed = _replaced_feed(feed)
         before = Before(self._rank.clock.now(), self.is_between_epochs, feed.handed)
         if (
             not beside or feed.loops <= 1
@@ -233,10 +224,11 @@ class Loops(script.LoopListener):
 
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
-        if not self._rank.feeds or self._is_other_thread() or self._rank.ledger.may_evaluate:
+        rank, since = self._rank, self._rank.clock.now()
+        if not rank.feeds or self._is_other_thread() or rank.ledger.may_evaluate:
             return False
-        feed = self._replaced_feed(handle.feed)
-        use = self._course(feed).use
+        feed = _replaced_feed(handle.feed)
+        use = _course(feed).use
         if use is LoopUse.OTHER:
             return feed.handed.turn > 0 and not self._trains_after_all(feed)
         if use is LoopUse.REFUSED:
@@ -244,6 +236,7 @@ class Loops(script.LoopListener):
         if self.is_beside(feed):
             return handle.taken > 1 and not handle.trains
         handle.note_training()
+        rank.work_since(since)
         return False
 
     def next_batch(self, feed: Feed) -> Any:
@@ -251,34 +244,36 @@ class Loops(script.LoopListener):
         if self._is_other_thread():
             self._read_elsewhere = True
             return feed.real()
-        tell, beside = self._rank.tell, self.is_beside(feed)
-        tell(ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, feed)
+        rank, since, beside = self._rank, self._rank.clock.now(), self.is_beside(feed)
+        rank.tell(ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, feed)
         try:
-            batch = self._next_batch(feed, beside)
+            batch, took = self._next_batch(feed, beside)
         except StopIteration:
-            tell(ThreadEvent.LOOP_ENDED, feed)
+            rank.tell(ThreadEvent.LOOP_ENDED, feed)
             raise
-        tell(ThreadEvent.BATCH_GIVEN, feed)
+        rank.tell(ThreadEvent.BATCH_GIVEN, feed)
+        if took is not None:
+            rank.work_since(since, but=took)
         return batch
 
-    def _next_batch(self, feed: Feed, beside: bool) -> Any:
-        since = self._rank.clock.now()
+    def _next_batch(self, feed: Feed, beside: bool) -> tuple[Any, float | None]:
+        """It, and the seconds that it took to come; of one that no step trains on, ``None``."""
+        course = _course(feed)
         if feed.handed.turn == 0:
-            self._change_course(feed, first_at_pass=script.passes())
-        elif not beside and self._trains_after_all(feed):
+            _change_course(feed, first_at_pass=script.passes())
+        elif not (beside or course.trains) and self._trains_after_all(feed):
             self._loaders_are_remade = True
             self._let_stand(feed)
-        feed = self._replaced_feed(feed)
-        if feed not in self._numbers:
-            self._numbers[feed] = number = len(self._numbers)
-            feed.open_account(
-                FeedAccount(number, self._rank.clock.now, self._rank.tell, feed.account.goes_on)
-            )
+        feed = _replaced_feed(feed)
+        if feed.account.number is None:
+            read = self._list_read()
+            self._read = [weakref.ref(each) for each in (*read, feed)]
+            feed.open_account(FeedAccount(len(read), self._rank.clock.now, self._rank.tell))
         if LoopAction.SERVE_BESIDE in self._handle(
             feed, LoopEvent.ASKED_BESIDE if beside else self._note_request(feed)
         ):
-            return self._batch_beside(feed)
-        if (course := self._course(feed)).trains:
+            return self._batch_beside(feed), None
+        if (course := _course(feed)).trains:
             self._go_on(begins=feed.handed.turn == 0)
         try:
             if feed.is_at_end:
@@ -286,14 +281,13 @@ class Loops(script.LoopListener):
             batch = feed.next()
         except StopIteration:
             if course.trial is not None:
-                self._change_course(feed, trial=course.trial.end())
+                _change_course(feed, trial=course.trial.end())
             if not feed.open_loops.tell_their_end:
                 self._handle(feed, LoopEvent.CLOSED)
             raise
         if course.trains:
             self._resume()
-        self.own_seconds += self._rank.clock.now() - since - feed.handed.took
-        return batch
+        return batch, feed.handed.took
 
     def _is_other_thread(self) -> bool:
         """Whether a thread that does not train asks: what it fetches for later, no step can be given in its place."""
@@ -302,29 +296,29 @@ class Loops(script.LoopListener):
     def _note_request(self, feed: Feed) -> LoopEvent:
         """A loop asks for another batch: which event that is, for all that is known."""
         self._note_pass(feed)
-        course = self._course(feed)
+        course = _course(feed)
         if course.trial is None:
             return LoopEvent.ASKED
         if self._rank.feeds and course.trial.batches >= course.read_before_pass + _SKIPPED:
             return LoopEvent.ASKED_TOO_OFTEN
-        self._change_course(feed, trial=course.trial.take_batch())
+        _change_course(feed, trial=course.trial.take_batch())
         return LoopEvent.ASKED
 
     def _note_pass(self, feed: Feed) -> None:
-        trial = self._course(feed).trial
+        trial = _course(feed).trial
         if trial is not None and trial.has_passed(script.passes()):
             self._handle(feed, LoopEvent.PASSED)
 
     def _batch_beside(self, feed: Feed) -> Any:
         """A batch that no step trains on; while blocks are measured, a copy of one that they leave alone."""
-        self._seen = replace(self._seen, read_beside=True)
-        self._change_course(feed, is_beside=True)
+        self._seen = self._seen._replace(read_beside=True)
+        _change_course(feed, is_beside=True)
         if feed in self._rank.feeds:
             self._pause()
             if not self._rank.ledger.may_evaluate:
                 return feed.ring.copy_first()
         batch = feed.real()
-        if not self._course(feed).trains:
+        if not _course(feed).trains:
             feed.pass_by()
         return batch
 
@@ -333,9 +327,9 @@ class Loops(script.LoopListener):
         if self._is_other_thread():
             return
         self._rank.tell(ThreadEvent.LOOP_ENDED, handle.feed)
-        feed = self._replaced_feed(handle.feed)
+        feed = _replaced_feed(handle.feed)
         self._note_pass(feed)
-        course = self._course(feed)
+        course = _course(feed)
         if course.trial is not None and (
             course.use is LoopUse.REFUSED or course.trial.is_evaluation(feed.per_step)
         ):
@@ -351,7 +345,7 @@ class Loops(script.LoopListener):
         self, feed: Feed, event: LoopEvent, before: Before | None = None
     ) -> tuple[LoopAction, ...]:
         """Go by the table; ``before``: where a loop that is opened goes back to, should it not train."""
-        course = self._course(feed)
+        course = _course(feed)
         use, actions = handle_event(course.use, event)
         if use is not course.use:
             trial = None
@@ -359,7 +353,7 @@ class Loops(script.LoopListener):
                 trial = LoopOnTrial(script.passes(), before)
             elif use is LoopUse.REFUSED:
                 trial = course.trial
-            self._change_course(feed, use=use, trial=trial)
+            _change_course(feed, use=use, trial=trial)
         for action in actions:
             self._do_action(action, feed, course.trial)
         return actions
@@ -372,8 +366,8 @@ class Loops(script.LoopListener):
         elif action is LoopAction.WAIT:
             self.acted()
         elif action is LoopAction.LEARN and trial is not None:
-            self._change_course(
-                feed, read_before_pass=max(self._course(feed).read_before_pass, trial.batches)
+            _change_course(
+                feed, read_before_pass=max(_course(feed).read_before_pass, trial.batches)
             )
         elif action is LoopAction.UNDO and trial is not None:
             self._undo_loop(feed, trial.mark, trial.batches)
@@ -389,7 +383,7 @@ class Loops(script.LoopListener):
 
     def _undo_loop(self, feed: Feed, before: Before, read: int) -> None:
         """What a loop read counts for nothing, and the block gets other batches in its place."""
-        self._seen = replace(self._seen, read_beside=True)
+        self._seen = self._seen._replace(read_beside=True)
         feed.restore(before.handed, read)
         if self.clock is not None:
             self.clock.pause(before.began)
@@ -402,29 +396,33 @@ class Loops(script.LoopListener):
         What follows may take long, of a rank that sits a block out; after ``step_begins`` time counts again.
         """
         self._gap.stop_waiting()
-        feeds, read_beside = list(self._numbers), self._seen.read_beside
-        self._seen = self._seen.end_step(script.passes())
+        feeds, read_beside = self._list_read(), self._seen.read_beside
+        self._seen = self._seen.end_step(script.bus.passes)
         for feed in feeds:
             self._handle(feed, LoopEvent.STEPPED)
-        if not self._rank.feeds:  # which loaders train is not settled yet
+        training = self._rank.feeds
+        if not training:  # which loaders train is not settled yet
             self._learn_loaders(feeds, read_beside)
+        known = unknown = 0
         for feed in feeds:
-            if self._course(feed).is_beside:
-                self._change_course(feed, is_beside=False)
-        trained = {feed: feed.step_ended() for feed in feeds}
-        known = sum(count for feed, count in trained.items() if feed in self._rank.feeds)
+            if _course(feed).is_beside:
+                _change_course(feed, is_beside=False)
+            trained = feed.step_ended()
+            unknown += trained
+            if feed in training:
+                known += trained
         # a loader made again is known by its second batch
-        self.samples += known or sum(trained.values())
+        self.samples += known or unknown
 
     def _learn_loaders(self, feeds: list[Feed], read_beside: bool) -> None:
         """Which loaders the step that ended was read from."""
         read = tuple(feed for feed in feeds if feed.handed.since_step)
         if not read:  # this job reads what it trains on without gradients
             for feed in feeds:
-                if feed.loops > 0 and self._course(feed).is_beside:
-                    self._change_course(feed, without_gradients=True)
+                if feed.loops > 0 and _course(feed).is_beside:
+                    _change_course(feed, without_gradients=True)
         self._seen = self._seen.learn(
-            read, any(self._course(feed).trains for feed in feeds), read_beside
+            read, any(_course(feed).trains for feed in feeds), read_beside
         )
         for feed in read:
             if feed.loops > 0 or not feed.open_loops.tell_their_end:
@@ -433,15 +431,17 @@ class Loops(script.LoopListener):
 
     def skipped_steps(self) -> None:
         """What trained since the last step belongs to none: another optimizer's steps are the job's from now on."""
-        self._seen = replace(self._seen, read_beside=True)
-        for feed in self._numbers:
+        self._seen = self._seen._replace(read_beside=True)
+        for feed in self._list_read():
             feed.skip_step()
+        self._rank.begin_step()
         if self.clock is not None:
             self.clock.skip(self._rank.clock.synchronize())
 
     def step_begins(self) -> None:
         """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
         self.acted()
+        self._rank.begin_step()
         if self.clock is not None and not self._rank.clock.runs_ahead:
             self.clock.step_begins(self._rank.clock.now())
 
@@ -475,7 +475,7 @@ class Loops(script.LoopListener):
 
     def _trains_after_all(self, feed: Feed) -> bool:
         """Whether a loader that looked like a validation's is read while the job trains."""
-        course = self._course(feed)
+        course = _course(feed)
         may = bool(self._rank.feeds) and not (course.trains or course.stands_for)
         return may and course.first_at_pass < script.passes()
 
@@ -484,10 +484,24 @@ class Loops(script.LoopListener):
         free = [known for known in self._rank.feeds if not known.loops and known is not feed]
         if free:
             known = next((known for known in free if known.signature == feed.signature), free[0])
-            self._change_course(feed, stands_for=known)
+            _change_course(feed, stands_for=known)
             known.take_over(feed)
             if not known.is_measured:
                 known.read_on(feed)
 
 
 _UNKNOWN = LoaderCourse()
+
+
+def _course(feed: Feed) -> LoaderCourse:
+    course: LoaderCourse | None = feed.course
+    return _UNKNOWN if course is None else course
+
+
+def _change_course(feed: Feed, **changes: Any) -> None:
+    feed.remember_course(replace(_course(feed), **changes))
+
+
+def _replaced_feed(feed: Feed) -> Feed:
+    """The one that it stands for, or itself."""
+    return _course(feed).stands_for or feed

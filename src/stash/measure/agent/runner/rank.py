@@ -81,6 +81,8 @@ class OwnRank:
         self.steps_counted = 0
         """Steps under scope world since collectives are counted."""
         self.known = JobKnown(switches=not orders.isolated)
+        self.own_seconds = 0.0
+        """What telling of events and handing out batches took of the training thread since its step began."""
         self.bare = BareSteps()
         """Once steps were left alone, they stay so."""
         self._journal = journal
@@ -149,6 +151,21 @@ class OwnRank:
                 stamps.handle(event, now, about)
             if is_kept:
                 ledger.handle(event, now, about)
+
+    def handle(self, event: ThreadEvent, about: Any = None) -> None:
+        """The same of what the script itself calls, which Stash's telling makes no longer."""
+        since = self.clock.now()
+        self.tell(event, about)
+        if self.stamps.is_this_thread:
+            self.own_seconds += self.clock.now() - since
+
+    def work_since(self, moment: float, but: float = 0.0) -> None:
+        """Up to now, ``but`` for so many seconds of it, the training thread worked for Stash."""
+        self.own_seconds += self.clock.now() - moment - but
+
+    def begin_step(self) -> None:
+        """Stash has done nothing yet in the step that begins."""
+        self.own_seconds = 0.0
 
     def stop_ledger(self) -> None:
         """Keep account of the training thread's seconds no more."""

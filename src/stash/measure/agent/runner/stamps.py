@@ -226,11 +226,6 @@ class Stamps:
         self.steps = 0
         """So many have ended."""
         self._switches = Switches()
-        self._acts = self._step.acts.copy()
-        """What each event does, by its number: to the step, and beside it."""
-        self._acts[ThreadEvent.BACKWARD_ENDED] = self._end_pass
-        self._acts[ThreadEvent.LOOP_WAS_EVALUATION] = self._end_evaluation
-        self._acts[ThreadEvent.STEP_ENDED] = self._end_step
         self._block = BlockBegun()
         self._handles: list[Any] = []
         """Of hooks that see a step's last gradients."""
@@ -289,18 +284,19 @@ class Stamps:
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        self._acts[event](now, self.followed.queue.sample(now), about)
-        self._live[0] = self._step.marks[-1][0]
+        step, followed = self._step, self.followed
+        delay = followed.queue.sample(now)
+        if event is ThreadEvent.STEP_ENDED:
+            self._end_step(now, delay)
+        elif event is not ThreadEvent.LOOP_WAS_EVALUATION:
+            step.handle(event, now, delay, about)
+            if event is ThreadEvent.BACKWARD_ENDED:
+                followed.windows.close()
+        elif about.steps == self.steps:
+            step.handle(event, now, delay, about.marks)
+        self._live[0] = step.marks[-1][0]
         for observe in self.observers:
-            observe(self._step.stage)
-
-    def _end_pass(self, now: float, delay: float, _: Any) -> None:
-        self._step.handle(ThreadEvent.BACKWARD_ENDED, now, delay)
-        self.followed.windows.close()
-
-    def _end_evaluation(self, now: float, delay: float, mark: StepMark) -> None:
-        if mark.steps == self.steps:
-            self._step.handle(ThreadEvent.LOOP_WAS_EVALUATION, now, delay, mark.marks)
+            observe(step.stage)
 
     def mark(self) -> StepMark:
         """This moment, for ``LOOP_WAS_EVALUATION``."""
@@ -328,7 +324,7 @@ class Stamps:
             self.let_go()
             bus.listener.give_up(error)
 
-    def _end_step(self, now: float, delay: float, _: Any) -> None:
+    def _end_step(self, now: float, delay: float) -> None:
         """What follows until ``STEP_BEGINS`` is Stash's own work."""
         row, marks = self._step.end(now, delay)
         if now - self._switches.asked > _SWITCHES_SECONDS:

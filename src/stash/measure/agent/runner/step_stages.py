@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import MethodType
 from typing import Any, TypeAlias
 
 from stash.measure.agent.thread_events import INTERRUPTIONS, RETURNS, ThreadEvent
@@ -42,8 +40,6 @@ _MOST_MARKS = 20_000
 Mark: TypeAlias = tuple[int, float, float, int, Any]
 """The stage that begins; when, in seconds; the thread's delay by then; the number of the loader that is read; the
 event in a device's queue, if one is followed."""
-Act: TypeAlias = Callable[[float, float, Any], None]
-"""Of the moment, the thread's delay by then, and what comes with an event."""
 Stages: TypeAlias = Mapping[ThreadEvent, StepStage]
 _E = ThreadEvent
 STAGES: Stages = {
@@ -69,7 +65,7 @@ WATCHED_STAGES: Stages = {
 class StepUnderWay:
     """A step as far as it has come, and the next one after it, by a table of ``stages``."""
 
-    __slots__ = ("_before", "_passes", "_record", "_updated", "acts", "marks")
+    __slots__ = ("_acts", "_before", "_passes", "_record", "_updated", "marks")
 
     def __init__(self, first: Mark, stages: Stages = STAGES) -> None:
         self.marks = [first]
@@ -78,10 +74,8 @@ class StepUnderWay:
         """Stages that were interrupted and are gone back to, the innermost last."""
         self._passes = 0
         """Backward passes within each other."""
-        self.acts: list[Act] = [
-            self._choose_act(event, stages.get(event)) for event in (ThreadEvent(1), *ThreadEvent)
-        ]
-        """What each event does to it, by its number."""
+        self._acts = [_choose_act(event, stages) for event in (ThreadEvent(1), *ThreadEvent)]
+        """What each event does to it and which stage begins with it, by the event's number."""
         self._updated = 0
         """So many marks came before the end of the last update that another optimizer made."""
 
@@ -96,81 +90,76 @@ class StepUnderWay:
 
     def handle(self, event: ThreadEvent, now: float, delay: float, about: Any = None) -> None:
         """The thread's next event, ``now`` and with that ``delay`` so far."""
-        self.acts[event](now, delay, about)
+        act, stage = self._acts[event]
+        act(self, stage, now, delay, about)
 
-    def _choose_act(self, event: ThreadEvent, begins: StepStage | None) -> Act:
-        """What one does that ``begins`` a stage, if any."""
-        stage = None if begins is None else int(begins)
-        if event in _ACTS:
-            return MethodType(_ACTS[event], self)
-        if event in RETURNS:
-            return self._return
-        return partial(self._interrupt if event in INTERRUPTIONS else self._begin, stage)
+    def _ignore(self, stage: int, now: float, delay: float, _: Any) -> None:
+        """The stage goes on."""
 
-    def _begin(self, stage: int | None, now: float, delay: float, _: Any) -> None:
-        if stage is not None and stage != self.marks[-1][0]:
-            self._add_mark(stage, now, delay)
-
-    def _interrupt(self, stage: int | None, now: float, delay: float, _: Any) -> None:
-        self._before.append(self.marks[-1][0])
-        self._begin(stage, now, delay, None)
-
-    def _return(self, now: float, delay: float, _: Any) -> None:
-        if self._before:
-            self._begin(self._before.pop(), now, delay, None)
-
-    def _begin_copy(self, now: float, delay: float, _: Any) -> None:
-        """One within a wait is a part of that."""
-        self._interrupt(_TRANSFER if self.stage in _BEFORE_PASSES else None, now, delay, None)
-
-    def _add_mark(self, stage: int, now: float, delay: float, loader: int = 0) -> None:
-        """A stage begins."""
+    def _begin(self, stage: int, now: float, delay: float, loader: Any = 0) -> None:
+        """A stage begins; ``loader``: of a read, the number of the one that is read."""
         record, marks = self._record, self.marks
         marks.append((stage, now, delay, loader, None if record is None else record()))
         if len(marks) > _MOST_MARKS and record is None:
             marks[:] = _summed_up(marks)
             self._updated = 0
 
-    def _begin_read(self, now: float, delay: float, loader: int) -> None:
-        self._add_mark(_INPUT, now, delay, loader)
+    def _go_to(self, stage: int, now: float, delay: float, _: Any) -> None:
+        """A stage begins, or goes on."""
+        if stage != self.marks[-1][0]:
+            self._begin(stage, now, delay)
 
-    def _begin_pass(self, now: float, delay: float, _: Any) -> None:
+    def _interrupt(self, stage: int, now: float, delay: float, _: Any) -> None:
+        """… for a while; without one of its own what it is in goes on."""
+        self._before.append(self.marks[-1][0])
+        if stage != NO_STEP:
+            self._go_to(stage, now, delay, None)
+
+    def _return(self, stage: int, now: float, delay: float, _: Any) -> None:
+        if self._before:
+            self._go_to(self._before.pop(), now, delay, None)
+
+    def _begin_copy(self, stage: int, now: float, delay: float, _: Any) -> None:
+        """One within a wait is a part of that."""
+        self._interrupt(stage if self.stage in _BEFORE_PASSES else NO_STEP, now, delay, None)
+
+    def _begin_pass(self, stage: int, now: float, delay: float, _: Any) -> None:
         """One inside another (checkpointing) is part of it."""
         self._passes += 1
         if self._passes == 1:
-            self._add_mark(_BACKWARD, now, delay)
+            self._begin(stage, now, delay)
 
-    def _end_pass(self, now: float, delay: float, _: Any) -> None:
+    def _end_pass(self, stage: int, now: float, delay: float, _: Any) -> None:
         self._passes = max(0, self._passes - 1)
         if self._passes == 0:
-            self._add_mark(_OPTIMIZER, now, delay)
+            self._begin(stage, now, delay)
 
-    def _end_gradients(self, now: float, delay: float, _: Any) -> None:
+    def _end_gradients(self, stage: int, now: float, delay: float, _: Any) -> None:
         """If an exchange is under way already, a later one than was taken for the last did: there was no wait."""
-        if self.stage == _EXCHANGE:
+        if self.stage == stage:
             self.marks[-1] = (_BACKWARD, *self.marks[-1][1:])
-        self._add_mark(_EXCHANGE, now, delay)
+        self._begin(stage, now, delay)
 
-    def _begin_forward(self, now: float, delay: float, _: Any) -> None:
+    def _begin_forward(self, stage: int, now: float, delay: float, _: Any) -> None:
         """What came before it in the step was no optimizer's, but for its update."""
         if self.stage == _OPTIMIZER:
             self._rename(self._updated, None, (_OPTIMIZER,), _BETWEEN)
         if self.stage == _BETWEEN:
-            self._add_mark(_FORWARD, now, delay)
+            self._begin(stage, now, delay)
 
-    def _end_update_beside(self, now: float, delay: float, _: Any) -> None:
+    def _end_update_beside(self, stage: int, now: float, delay: float, _: Any) -> None:
         """… which is no pause before the step."""
         is_between, last = self.stage == _BETWEEN, len(self.marks)
-        self._end_update(now, delay, None)
+        self._end_update(stage, now, delay, None)
         if is_between:
             self._rename(0, last, (_BETWEEN,), _OPTIMIZER)
 
-    def _end_update(self, now: float, delay: float, _: Any) -> None:
-        self._add_mark(self.stage, now, delay)
+    def _end_update(self, stage: int, now: float, delay: float, _: Any) -> None:
+        self._begin(self.stage, now, delay)
         self._updated = len(self.marks) - 1
 
-    def _end_evaluation(self, now: float, delay: float, began: int) -> None:
-        self._rename(began, None, _OF_A_LOOP, _EVALUATION)
+    def _end_evaluation(self, stage: int, now: float, delay: float, began: int) -> None:
+        self._rename(began, None, _OF_A_LOOP, stage)
 
     def _rename(self, begin: int, end: int | None, before: Sequence[int], after: int) -> None:
         self.marks[begin:end] = [
@@ -186,47 +175,51 @@ class StepUnderWay:
 
     def end(self, now: float, delay: float) -> tuple[list[float], list[Mark]]:
         """The step is over: its row, in which what others know is 0, and its marks; the next one begins."""
-        self._add_mark(_BETWEEN, now, delay)
+        self._begin(_BETWEEN, now, delay)
         marks = self.marks
-        self.marks, self._passes, self._updated = [marks[-1]], 0, 0
-        self._before.clear()
+        self._start_from(marks[-1])
         return _row(marks), marks
 
-    def begin(self, now: float, delay: float, _: Any = None) -> None:
+    def begin(self, stage: int, now: float, delay: float, _: Any = None) -> None:
         """What came since the last one's end belongs to no step."""
-        self.marks = [(NO_STEP, *self.marks[0][1:])]
-        self._passes, self._updated = 0, 0
+        self._start_from((NO_STEP, *self.marks[0][1:]))
+        self._begin(stage, now, delay)
+
+    def _start_from(self, mark: Mark) -> None:
+        self.marks, self._passes, self._updated = [mark], 0, 0
         self._before.clear()
-        self._add_mark(_BETWEEN, now, delay)
 
 
 def _row(marks: Sequence[Mark]) -> list[float]:
-    if marks[0][0] == NO_STEP:
-        marks = marks[1:]
+    """Stages are the differences of neighbouring marks; a plain loop, as it runs at every step."""
+    is_after_pause = marks[0][0] == NO_STEP
+    stage, since, delayed, loader, _ = marks[is_after_pause]
     row = [0.0] * FIELDS
-    row[BEGAN], row[ENDED], row[DELAY] = marks[0][1], marks[-1][1], marks[-1][2] - marks[0][2]
-    for mark, following in itertools.pairwise(marks):
-        stage, seconds = mark[0], following[1] - mark[1]
-        row[stage] += seconds
+    row[BEGAN], row[ENDED], row[DELAY] = since, marks[-1][1], marks[-1][2] - delayed
+    for following, now, delay, next_loader, _ in marks[1 + is_after_pause :]:
+        row[stage] += now - since
         if stage == _INPUT:
-            row[INPUTS + min(mark[3], LOADERS - 1)] += seconds
-            row[INPUT_DELAY] += following[2] - mark[2]
+            row[INPUTS + min(loader, LOADERS - 1)] += now - since
+            row[INPUT_DELAY] += delay - delayed
         elif stage == _EXCHANGE:
-            row[EXCHANGE_DELAY] += following[2] - mark[2]
+            row[EXCHANGE_DELAY] += delay - delayed
+        stage, since, delayed, loader = following, now, delay, next_loader
     return row
 
 
-_ACTS: Mapping[ThreadEvent, Callable[[StepUnderWay, float, float, Any], None]] = {
-    _E.READ_BEGINS: StepUnderWay._begin_read,
-    _E.COPY_BEGINS: StepUnderWay._begin_copy,
-    _E.MODEL_CALLED: StepUnderWay._begin_forward,
-    _E.BACKWARD_BEGINS: StepUnderWay._begin_pass,
-    _E.GRADIENT_READY: StepUnderWay._end_gradients,
-    _E.BACKWARD_ENDED: StepUnderWay._end_pass,
-    _E.UPDATED_BESIDE: StepUnderWay._end_update_beside,
-    _E.UPDATED_BEFORE: StepUnderWay._end_update,
-    _E.LOOP_WAS_EVALUATION: StepUnderWay._end_evaluation,
-    _E.STEP_BEGINS: StepUnderWay.begin,
+Act: TypeAlias = Callable[[StepUnderWay, int, float, float, Any], None]
+"""Of the stage that begins, the moment, the thread's delay by then, and what comes with an event."""
+_ACTS: Mapping[ThreadEvent, tuple[Act, int]] = {
+    _E.READ_BEGINS: (StepUnderWay._begin, _INPUT),
+    _E.COPY_BEGINS: (StepUnderWay._begin_copy, _TRANSFER),
+    _E.MODEL_CALLED: (StepUnderWay._begin_forward, _FORWARD),
+    _E.BACKWARD_BEGINS: (StepUnderWay._begin_pass, _BACKWARD),
+    _E.GRADIENT_READY: (StepUnderWay._end_gradients, _EXCHANGE),
+    _E.BACKWARD_ENDED: (StepUnderWay._end_pass, _OPTIMIZER),
+    _E.UPDATED_BESIDE: (StepUnderWay._end_update_beside, NO_STEP),
+    _E.UPDATED_BEFORE: (StepUnderWay._end_update, NO_STEP),
+    _E.LOOP_WAS_EVALUATION: (StepUnderWay._end_evaluation, _EVALUATION),
+    _E.STEP_BEGINS: (StepUnderWay.begin, _BETWEEN),
 }
 """Events that do more than begin a stage, or begin it in whichever stage they come."""
 HEEDED = [
@@ -235,6 +228,17 @@ HEEDED = [
     for event in (ThreadEvent(1), *ThreadEvent)
 ]
 """Whether a profile's stamps are to know of an event, by its number: loops are the ledger's."""
+
+
+def _choose_act(event: ThreadEvent, stages: Stages) -> tuple[Act, int]:
+    if event in _ACTS:
+        return _ACTS[event]
+    stage = int(stages.get(event, NO_STEP))
+    if event in RETURNS:
+        return StepUnderWay._return, stage
+    if event in INTERRUPTIONS:
+        return StepUnderWay._interrupt, stage
+    return StepUnderWay._ignore if stage == NO_STEP else StepUnderWay._go_to, stage
 
 
 def _summed_up(marks: Sequence[Mark]) -> list[Mark]:

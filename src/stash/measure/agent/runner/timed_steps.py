@@ -81,13 +81,11 @@ def time_steps(
         if most_seconds is not None and done in _LOOKS_AGAIN:
             steps = min(steps, _count_fitting(rank, most_seconds, done, sum(clock.steps)))
         now = record(settled=done == steps)
-        totals.append(_sum_so_far(feeds, loops, tally))
-        _, counted, handed, _ = (after - before for before, after in zip(*totals[-2:], strict=True))
-        clock.step(
-            now,
-            loops.is_between_epochs,
-            counted + (handed if lasts else 0.0) + rank.ledger.take_saving_seconds(),
-        )
+        before, after = totals[-1], _sum_so_far(feeds, loops, tally)
+        telling = rank.own_seconds + after[2] - before[2] if lasts else 0.0
+        own = after[1] - before[1] + telling + rank.ledger.take_saving_seconds()
+        clock.step(now, loops.is_between_epochs, own)
+        totals.append(after)
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
@@ -182,10 +180,11 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
 def _sum_so_far(
     feeds: Sequence[Feed], loops: Loops, tally: Tally | None
 ) -> tuple[float, float, float, int]:
-    """So far: what loaders made steps wait, what counting took, what handing out and trials' recording took; and the
-    samples trained on."""
-    wait = sum(feed.handed.wait for feed in feeds)
-    return wait, own_seconds(tally), loops.own_seconds + trial_changes.own_seconds(), loops.samples
+    """So far: what loaders made steps wait, what counting took, what trials' recording took; and the samples."""
+    wait = 0.0
+    for feed in feeds:
+        wait += feed.handed.wait
+    return wait, own_seconds(tally), trial_changes.own_seconds(), loops.samples
 
 
 def _stamp_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:

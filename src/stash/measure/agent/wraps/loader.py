@@ -228,8 +228,11 @@ class LoaderFeed(Feed):
 
     def real(self) -> Any:
         assert self._used is not None
-        with self.acting():
+        before, self.is_acting = self.is_acting, True
+        try:
             return self._used.next_batch()
+        finally:
+            self.is_acting = before
 
     def read_endlessly(self) -> Any:
         if self.kind == "map" and self._used is not None:

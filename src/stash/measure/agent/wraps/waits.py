@@ -133,6 +133,15 @@ class CountedBlock:
         self.waits = replace(self.waits, passes=steps_of(self._readings))
         return self.waits
 
+    def cut(self) -> None:
+        """A step ends; what is done by then is added up, once there is anything."""
+        log = self._log
+        if len(log) != 1 or log[0][0] != "cut":
+            self.settle()
+            log.append(("cut", self.marks.now(), None, 0, None))
+        else:
+            log[0] = ("cut", self.marks.now(), None, 0, None)
+
     def settle(self) -> None:
         """Add up what is done."""
         seconds, done = self.marks.seconds, self.marks.done
@@ -346,8 +355,7 @@ class Ledger:
 
     def step_ended(self) -> None:
         """Add up what is done, between steps."""
-        self._block.add("cut", self._marks.now())
-        self._block.settle()
+        self._block.cut()
 
     def under_way(self) -> dict[str, float]:
         """Seconds in which calls of the last block were under way, named as ``waits``; without what is unknown."""
