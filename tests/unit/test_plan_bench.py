@@ -112,7 +112,7 @@ def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out():
     setup, cell = next((each, it) for each, it in jobs()[job].items() if each.count == 1)
     before = gpu_scale.published_scale().rows
     with published.held_out(job):
-        base = base_of(published.profile_of(job, setup, cell))
+        base = base_of(published.profile_of(job, setup, cell.batch, *[cell.per_second] * 2))
         left = gpu_scale.published_scale().rows
     assert base.breakdown.step_seconds == pytest.approx(cell.batch / cell.per_second)
     # whatever the machine's memory: it ran there
@@ -120,6 +120,14 @@ def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out():
     assert 0 < len(left) < len(before)
     assert not any(row.model == job.model for row in left)
     assert gpu_scale.published_scale().rows == before
+
+
+def test_a_profile_of_several_gpus_tells_a_step_alone_and_of_all():
+    job = next(each for each in jobs() if each.table == "Lambda")
+    setup = next(each for each in jobs()[job] if each.count == 2)
+    base = base_of(published.profile_of(job, setup, 10, per_second=80.0, alone=50.0))
+    assert base.breakdown.step_seconds == pytest.approx(0.25)
+    assert base.breakdown.stall("compute").seconds == pytest.approx(0.2)
 
 
 def test_every_gpu_of_a_question_has_the_price_of_one_cloud():
