@@ -28,7 +28,7 @@ _PRODUCTS = {"amp": 312e12, "fp32": 156e12}
 """Rates of an A100-SXM4-80GB, of products by precision: those in 32 bits are TF32's."""
 PRODUCT_POWER, MEMORY_POWER, INSTRUCTION_POWER = 0.9, 0.7, 0.4
 """Of what a step's products and its other kernels gain by a faster rate."""
-_EASIER_MEMORY = 1.5
+_EASIER_MEMORY = 2.0
 """Times as near kernels that move memory come to its rate as products to theirs, on an A100: of MPT models."""
 _TYPICAL_SHARE = 0.10
 """s of a model of which no operator was counted."""

@@ -4,7 +4,8 @@ A GPU that draws P watts without a limit is slowed by a limit L below that. Over
 the logarithms of both ratios, seconds and joules with the limit over those without, are a curve of how far the limit
 is below the draw, x = max(0, ln(1.1 P / L)), alone: a x + b x² with a and b by least squares, each model counting
 alike. 1.1 is by how much the peaks of a step pass its mean. What a job waits for besides its GPU is in its draw.
-Where the draw is unknown, no curve says more than the mean of other models: nothing is forecast. ``python -m bench.predict.power`` leaves models and GPUs out in turn.
+Where the draw is unknown, a curve says less than the mean of other models, and nothing is forecast.
+``python -m bench.predict.power`` leaves models and GPUs out in turn.
 """
 
 from __future__ import annotations
