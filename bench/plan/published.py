@@ -3,7 +3,9 @@
 A job is profiled on one GPU, by what was published of that, under a name that nobody published; no forecast knows a
 published speed of its model. It is to be done on any other machine that it was published on, by deadlines from longer
 to far shorter than it takes where it was profiled. Each GPU's price is that of a cloud that is drawn. The published
-numbers then say what the choice takes and costs. What being late is taken to cost, and how sure a deadline has to be,
+numbers then say what the choice takes and costs. *Profiling first* follows each plan's advice to profile on one more
+machine before renting, up to twice, which tells what was published of that machine and whose price is in the bill.
+What being late is taken to cost, and how sure a deadline has to be,
 was chosen with all of these models in sight: no row is held out.
 """
 
@@ -11,9 +13,9 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
 from itertools import product
@@ -42,18 +44,32 @@ SEEDS = (0, 1)
 HOURS = 24.0
 """That it takes there."""
 CLOUD = "published"
+PROFILING = "Stash, profiling first"
+MOST_PROFILES = 2
+"""Besides the first, where a plan's advice is followed."""
 
 
-def profile_of(job: Job, setup: Setup, cell: Cell) -> Profile:
-    """What a profile of one GPU would hold of such a job."""
-    return published_profile(
+def profile_of(job: Job, setup: Setup, batch: int, per_second: float, alone: float) -> Profile:
+    """What a profile of these GPUs would hold of such a job.
+
+    ``per_second``: samples of all of them; ``alone``: of one of them by itself.
+    """
+    made = published_profile(
         job.model,
         setup.facts,
-        step=cell.batch / cell.per_second,
-        batch=cell.batch,
+        step=1.0,
+        batch=batch,
         parameters=job.parameters,
         precision="float16" if job.precision == "amp" else "float32",
+        devices=setup.count,
     )
+    together = batch * setup.count / per_second
+    blocks = tuple(
+        replace(each, seconds=each.seconds * (together if each.rung == "node" else batch / alone))
+        for each in made.blocks
+    )
+    hosts = (made.hosts[0].model_copy(update={"instance": setup.name, "cloud": CLOUD}),)
+    return made.model_copy(update={"blocks": blocks, "hosts": hosts})
 
 
 def machine_of(setup: Setup) -> Instance:
@@ -109,6 +125,14 @@ class Question:
     """Of an hour."""
     base: Base
 
+    def profile_on(self, setup: Setup) -> Base:
+        """The same job and batch, profiled there."""
+        cell, batch = self.cells[setup], self.cells[self.profiled].batch
+        one = self.cells.get(Setup(setup.gpu, 1))
+        shared = cell.per_second / setup.count
+        alone = shared if one is None else max(shared, one.per_second)
+        return base_of(profile_of(self.job, setup, batch, cell.per_second, alone))
+
     @property
     def kind(self) -> str:
         return f"{self.job.table}, {'one GPU' if all(each.count == 1 for each in self.cells) else 'any number'}"
@@ -140,16 +164,37 @@ class Question:
         every = [Goal(work=self.work, deadline_seconds=each) for each in late]
         return [goal for goal in every if any(truth.keeps(goal) for truth in self.truths.values())]
 
-    def plan(self, goal: Goal) -> RentalPlan:
-        return recommend(
-            [self.base],
-            goal,
-            Constraints(most_nodes=1),
-            self.catalog,
-            BillFacts(),
-            ["published"],
-            TODAY,
-        )
+    def plan(self, goal: Goal, more: Sequence[Base] = ()) -> RentalPlan | None:
+        """From the profile and so many ``more``; ``None`` where there is no answer."""
+        bases = [self.base, *more]
+        try:
+            return recommend(
+                bases,
+                goal,
+                Constraints(most_nodes=1),
+                self.catalog,
+                BillFacts(),
+                ["published"] * len(bases),
+                TODAY,
+            )
+        except UserError:
+            return None
+
+    def plan_after_profiling(
+        self, goal: Goal, plan: RentalPlan | None
+    ) -> tuple[RentalPlan | None, float]:
+        """The plan once its advice to profile first is followed, and dollars that this cost."""
+        setups = {each.name: each for each in self.cells}
+        more: dict[str, Base] = {}
+        dollars = 0.0
+        while plan is not None and plan.experiment is not None and len(more) < MOST_PROFILES:
+            experiment = plan.experiment
+            if experiment.on in more:
+                break
+            more[experiment.on] = self.profile_on(setups[experiment.on])
+            dollars += experiment.dollars
+            plan = self.plan(goal, tuple(more.values()))
+        return plan, dollars
 
     def choose_by_memory(self, goal: Goal) -> str | None:
         """The cheapest in time by ratios of memory's rate, GPUs taken to add up, with a margin."""
@@ -176,7 +221,8 @@ def questions(part: int = 1) -> Iterator[Question]:
                     among = {each: it for each, it in cells.items() if each.count == 1 or not alone}
                     if number % part or len(among) < 2:
                         continue
-                    base = base or base_of(profile_of(job, setup, cell))
+                    rate = cell.per_second
+                    base = base or base_of(profile_of(job, setup, cell.batch, rate, rate))
                     yield Question(job, setup, among, prices(job, seed, among), base)
 
 
@@ -196,15 +242,21 @@ class Decision:
 def decisions(part: int = 1) -> Iterator[Decision]:
     for question in questions(part):
         for goal in question.goals():
-            plan, chosen = _choose_by_plan(question, goal)
-            _, surely = _choose_by_plan(question, goal.model_copy(update={"confidence": SURELY}))
+            plan = question.plan(goal)
+            surely = question.plan(goal.model_copy(update={"confidence": SURELY}))
+            after, spent = question.plan_after_profiling(goal, plan)
             by = {
-                "Stash": chosen,
-                f"Stash, {SURELY:.0%} sure": surely,
+                "Stash": _choice(plan),
+                PROFILING: _choice(after),
+                f"Stash, {SURELY:.0%} sure": _choice(surely),
                 "memory's rate, 25 %": question.choose_by_memory(goal),
             }
             truths = question.truths
             verdicts = {name: judge(goal, truths, each) for name, each in by.items()}
+            profiled = verdicts[PROFILING]
+            if profiled.more is not None and profiled.best is not None:
+                more = profiled.more + spent / truths[profiled.best].dollars
+                verdicts[PROFILING] = replace(profiled, more=more)
             shown = () if plan is None else plan.choices
             least = min(truths, key=lambda name: truths[name].dollars)
             yield Decision(
@@ -227,12 +279,9 @@ def decisions(part: int = 1) -> Iterator[Decision]:
             )
 
 
-def _choose_by_plan(question: Question, goal: Goal) -> tuple[RentalPlan | None, str | None]:
-    try:
-        plan = question.plan(goal)
-    except UserError:
-        return None, None
-    return plan, None if plan.chosen_choice is None else plan.chosen_choice.rented.instance
+def _choice(plan: RentalPlan | None) -> str | None:
+    chosen = None if plan is None else plan.chosen_choice
+    return None if chosen is None else chosen.rented.instance
 
 
 def page(part: int = 1) -> str:

@@ -1,8 +1,8 @@
 """Power limits: published seconds and joules of an epoch under a limit, predicted without the model, or the GPU too.
 
 Every row of ml-energy/zeus's curves below its GPU's default limit is a case, as a ratio to the same row without a
-limit. *The draw known* is told what the row's GPU draws without a limit, as a profile with counted energy knows it;
-*unknown* is not, and the rules know it neither.
+limit. What the row's GPU draws without a limit is given, as a profile with counted energy knows it; the rules do not
+know it.
 """
 
 from __future__ import annotations
@@ -31,25 +31,22 @@ def section() -> str:
 
 
 def predictions() -> Iterator[Prediction]:
-    """Each case by what was left out, once with and once without its draw."""
+    """Each case by what was left out."""
     for left_out, names in LEFT_OUT.items():
-        for is_known in (True, False):
-            for place, ratio in enumerate(_RATIOS):
-                for point in power_points():
-                    found = _fit_without(names(point))
-                    draw = point.draw if is_known else None
-                    interval = found.predict(point.limit, draw)[place]
-                    assert interval.high is not None
-                    reach = math.log(interval.high / interval.value) / 1.96
-                    drawn = interval.value * np.exp(reach * DRAWS.normals("validation"))
-                    yield Prediction(
-                        f"{ratio}, the draw {'known' if is_known else 'unknown'}, without {left_out}",
-                        f"{point.model} on {point.gpu} at {point.limit:.0%}",
-                        math.exp(point.log_ratios[place]),
-                        drawn,
-                        _rules(point, place, point.gpu not in names(point)),
-                        interval.value,
-                    )
+        for place, ratio in enumerate(_RATIOS):
+            for point in power_points():
+                interval = _fit_without(names(point)).predict(point.limit, point.draw)[place]
+                assert interval.high is not None
+                reach = math.log(interval.high / interval.value) / 1.96
+                drawn = interval.value * np.exp(reach * DRAWS.normals("validation"))
+                yield Prediction(
+                    f"{ratio} under a power limit, without {left_out}",
+                    f"{point.model} on {point.gpu} at {point.limit:.0%}",
+                    math.exp(point.log_ratios[place]),
+                    drawn,
+                    _rules(point, place, point.gpu not in names(point)),
+                    interval.value,
+                )
 
 
 @cache

@@ -321,7 +321,7 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     exchanges, short = model(name), source.split(" (")[0]
     samples, step = float(batch or _ANY_BATCH), step_alone(name, alone)
     crowded = step * (
-        1 + compute_ratios.crowding_quantiles(DRAWS.uniforms("crowding"), without=short)
+        1 + compute_ratios.crowding_quantiles(DRAWS.uniforms("crowding"), ranks // nodes, short)
     )
     spread = model_spread(without=name)
     # Links inside a node are told from other sources, or of the same one's other model; sockets of machines with PCIe
@@ -353,7 +353,7 @@ def _short(source: str) -> str:
 
 
 def section() -> str:
-    found, crowding = list(throughputs()), compute_ratios.crowding()
+    found, crowding = list(throughputs()), compute_ratios.crowding(8)
     simpler = {
         name: median_90((each.baselines[name] / each.measured - 1 for each in found), " / ")
         for name in ("perfect scaling", "payload over one link")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from forecast_profiles import gpu_job
 
@@ -112,7 +114,7 @@ def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out():
     setup, cell = next((each, it) for each, it in jobs()[job].items() if each.count == 1)
     before = gpu_scale.published_scale().rows
     with published.held_out(job):
-        base = base_of(published.profile_of(job, setup, cell))
+        base = base_of(published.profile_of(job, setup, cell.batch, *[cell.per_second] * 2))
         left = gpu_scale.published_scale().rows
     assert base.breakdown.step_seconds == pytest.approx(cell.batch / cell.per_second)
     # whatever the machine's memory: it ran there
@@ -120,6 +122,30 @@ def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out():
     assert 0 < len(left) < len(before)
     assert not any(row.model == job.model for row in left)
     assert gpu_scale.published_scale().rows == before
+
+
+def test_a_profile_of_several_gpus_tells_a_step_alone_and_of_all():
+    job = next(each for each in jobs() if each.table == "Lambda")
+    setup = next(each for each in jobs()[job] if each.count == 2)
+    base = base_of(published.profile_of(job, setup, 10, per_second=80.0, alone=50.0))
+    assert base.breakdown.step_seconds == pytest.approx(0.25)
+    assert base.breakdown.stall("compute").seconds == pytest.approx(0.2)
+
+
+def test_advice_to_profile_first_is_followed_twice_and_paid_for(monkeypatch):
+    question = next(published.questions(40))
+    asked = []
+
+    def plan(self, goal, more=()):
+        asked.append(len(more))
+        on = list(self.cells)[len(more)].name
+        return SimpleNamespace(experiment=SimpleNamespace(on=on, dollars=2.0))
+
+    monkeypatch.setattr(published.Question, "plan", plan)
+    goal = question.goals()[0]
+    found, dollars = question.plan_after_profiling(goal, question.plan(goal))
+    assert (asked, dollars) == ([0, 1, 2], 4.0)
+    assert found.experiment is not None
 
 
 def test_every_gpu_of_a_question_has_the_price_of_one_cloud():

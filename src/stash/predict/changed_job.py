@@ -12,7 +12,7 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.units import format_bytes
-from stash.predict.changes import AS_IT_IS, Alteration, Sharding, option_name, retarget
+from stash.predict.changes import AS_IT_IS, Alteration, option_name, retarget
 from stash.predict.cluster import Storage, Target
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
 from stash.predict.loading import cores_worth, is_rented, why_no_loading
@@ -26,7 +26,6 @@ from stash.predict.passes import (
     why_replicas_split,
 )
 from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, draw_storage, warmed_share
-from stash.predict.timeline import Stage
 
 _OF_MACHINES = (
     "network",
@@ -41,7 +40,6 @@ _OF_MACHINES = (
     "cluster",
     "transport",
 )
-_STAGES: dict[Sharding, Stage] = {"zero1": 1, "zero2": 2, "zero3": 3}
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +164,7 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
         target,
         passes,
         scale,
-        exchange=_exchange(base, wanted, passes, scale),
+        exchange=_exchange(base, wanted, scale),
         workers=wanted.workers,
         cached=cached,
         storage=storage,
@@ -182,7 +180,7 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
 def _refuse_too_large(base: Base, target: Target, wanted: Alteration) -> None:
     """Raises UserError where not even the parameters that a rank holds fit into a device there."""
     held, room = base.profile.workload.parameter_bytes, target.device_memory_bytes
-    shares = wanted.sharding == "zero3" or shards_itself(base.profile.workload)
+    shares = shards_itself(base.profile.workload)
     if (
         held is None
         or room is None
@@ -193,22 +191,18 @@ def _refuse_too_large(base: Base, target: Target, wanted: Alteration) -> None:
         return
     raise UserError(
         f"{target.device} has {format_bytes(room.value)}, and the model's parameters alone take {format_bytes(held)} "
-        "on each device; ask for a larger one, or divide them with --sharding zero3"
+        "on each device; ask for a larger one, or profile the job with FSDP, which divides them"
     )
 
 
-def _exchange(
-    base: Base, wanted: Alteration, passes: Passes | None, scale: ComputeScale
-) -> ExchangeChanges:
-    work, stage = base.exchange.work, _STAGES.get(wanted.sharding or "none")
+def _exchange(base: Base, wanted: Alteration, scale: ComputeScale) -> ExchangeChanges:
+    work = base.exchange.work
     once_already = work is None or work.times == 1.0
     return ExchangeChanges(
         bucket_cap=wanted.bucket,
         compress=1.0 if wanted.compress is None else 1 / wanted.compress,
         times=None if wanted.accumulate is None or once_already else 1.0,
         compute=scale.mean,
-        sharding=stage,
-        passes=1 if passes is None or stage is None else passes.accumulated,
     )
 
 
@@ -271,17 +265,10 @@ def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
         raise UserError(
             "samples per step are unknown, so no other batch can be told; profile again with --batch N"
         )
-    if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
-        option = "sharding" if wanted.sharding is not None else "bucket"
+    if shards_itself(work) and wanted.bucket is not None:
         raise UserError(
-            f"--{option}: the job shards its model already, and what its gradients would do otherwise is not in the "
+            "--bucket: the job shards its model already, and what its gradients would do otherwise is not in the "
             "profile; profile it with DistributedDataParallel"
-        )
-    if wanted.sharding not in (None, "none") and not any(
-        each.ready_seconds is not None for each in work.gradients
-    ):
-        raise UserError(
-            f"--sharding: the profile does not hold when gradients are ready; {recording_hint(profile)}"
         )
     if wanted.bucket is not None and not work.gradients:
         raise UserError(

@@ -120,10 +120,10 @@ def predict_training_stalls(job: ChangedJob) -> PredictedStalls:
                 "one device was profiled: what several cost each other is that of published jobs"
             )
             about = "what several devices cost each other, of a step"
-            fact = Used(about=about, unit="fraction", quantity=crowding())
+            fact = Used(about=about, unit="fraction", quantity=crowding(target.devices))
             # Losses of one model on several counts differ more than those of models do, so counts share no draw.
             crowd = f"crowding of {target.devices} {target.device}"
-            seconds = alone * crowding_quantiles(base.draws.uniforms(crowd))
+            seconds = alone * crowding_quantiles(base.draws.uniforms(crowd), target.devices)
             parts.append(PredictedStall("contention", seconds, "data sheet", (fact,), (beyond,)))
         else:
             missing.append(_missing_stall(base, target, name))

@@ -34,18 +34,8 @@ from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.ui.options import Options, declarations, option, read_as
 
 Dtype = Literal["fp32", "amp"]
-Sharding = Literal["none", "zero1", "zero2", "zero3"]
-"""What each rank holds a part of only: nothing, the optimizer's state, gradients too, parameters too (FSDP)."""
 MAX_NODES = 16_384
 _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
-_SHARDED: Mapping[str, Sharding] = {
-    "none": "none",
-    "zero1": "zero1",
-    "zero2": "zero2",
-    "zero3": "zero3",
-    "ddp": "none",
-    "fsdp": "zero3",
-}
 _DTYPES: Mapping[str, Dtype] = {
     "fp32": "fp32",
     "amp": "amp",
@@ -173,12 +163,6 @@ class Alteration(Options):
         "HOW",
         "Train in fp32 or amp.",
         parsers.one_of(_DTYPES, shown=get_args(Dtype)),
-        panel=_JOB,
-    )
-    sharding: Sharding | None = option(
-        "HOW",
-        "Shard the model: none, zero1, zero2 or zero3 (FSDP).",
-        parsers.one_of(_SHARDED, "; FSDP is zero3", shown=get_args(Sharding)),
         panel=_JOB,
     )
     microbatches: int | None = option(

@@ -188,16 +188,16 @@ def precision_ratio(gpu: GpuFacts, to: Precision, mix: StepMix = UNCOUNTED) -> Q
 # Contention
 
 
-def crowding() -> Quantity:
-    """By how much a step takes longer on several devices than its exchange explains, as a fraction of it on one.
+def crowding(devices: int) -> Quantity:
+    """By how much a step takes longer on so many devices than its exchange explains, as a fraction of it on one.
 
     Where it was not measured: of published models, by how much theirs did (shared hosts and power, input, launching
     kernels, an exchange that is not DistributedDataParallel's). Mean and the ends between which 95 % of them lie.
     """
     jobs = node_scaling()
-    low, high = crowding_quantiles(np.array([0.025, 0.975])).tolist()
+    low, high = crowding_quantiles(np.array([0.025, 0.975]), devices).tolist()
     return Quantity(
-        value=float(crowding_quantiles((np.arange(1000) + 0.5) / 1000).mean()),
+        value=float(crowding_quantiles((np.arange(1000) + 0.5) / 1000, devices).mean()),
         low=low,
         high=high,
         origin="data sheet",
@@ -206,23 +206,30 @@ def crowding() -> Quantity:
     )
 
 
-def crowding_quantiles(uniforms: Array, without: str | None = None) -> Array:
+def crowding_quantiles(uniforms: Array, devices: int, without: str | None = None) -> Array:
     """That fraction at these places of its distribution, between 0 and 1: as it was seen, every model on a machine
-    counting alike, but for those of the source ``without``. Most models lose some per cent and a few a third, which
-    no normal distribution holds; all is shifted by a per cent or two so that the mean, by which stalls add up, is
-    what the model in the middle loses."""
+    counting alike, but for those of the source ``without``, and each doubling of the devices losing as much. Most
+    models lose some per cent and a few a third, which no normal distribution holds; all is shifted by a per cent or
+    two so that the mean, by which stalls add up, is what the model in the middle loses."""
     losses, places, above = _losses(without)
-    found: Array = np.interp(uniforms, places, losses) - above
+    found: Array = (np.interp(uniforms, places, losses) - above) * _doublings(devices)
     return found
+
+
+def _doublings(devices: int) -> float:
+    return max(1.0, math.log2(devices))
 
 
 @lru_cache(maxsize=8)
 def _losses(without: str | None) -> tuple[Array, Array, float]:
-    """Published losses in ascending order, each one's place between 0 and 1, and their mean less the middle one."""
+    """Published losses of a doubling in ascending order, each one's place between 0 and 1, and their mean less the
+    middle one."""
     groups: dict[tuple[str, ...], list[float]] = {}
     for each in node_scaling():
         if each.source != without:
-            groups.setdefault((each.source, each.model, each.machine), []).append(each.loss)
+            groups.setdefault((each.source, each.model, each.machine), []).append(
+                each.loss / _doublings(each.devices)
+            )
     counted = sorted((loss, 1 / len(group)) for group in groups.values() for loss in group)
     losses, counts = np.array(counted).T
     places = (np.cumsum(counts) - counts / 2) / counts.sum()

@@ -178,30 +178,22 @@ class ExchangeModel:
         seen = self._find_calibration(name, apart)
         if seen is None and apart:
             return self._network_stall(target, changes)
-        work = self._job(changes)
+        work = self._job()
         later = self._straggler_seconds(name, target, changes) - (
             self._straggler_seconds("interconnect", target, changes) if apart else 0.0
         )
         if seen is not None:
             same = changes == AS_MEASURED and self._is_unchanged(name, target)
+            spread = HELD_SPREAD if work.is_ready_known else UNREADY_SPREAD
             if same:
                 spread = 0.0
-            elif changes.sharding is not None:
-                spread = MODEL_SPREAD
-            else:
-                spread = HELD_SPREAD if work.is_ready_known else UNREADY_SPREAD
             held = self._calibrated_stall(seen, reach, target.backend, changes, spread)
-            if (
-                target.backend == "nccl"
-                and name == "network"
-                and not same
-                and changes.sharding is None
-            ):
+            if target.backend == "nccl" and name == "network" and not same:
                 held = self._blend_payload_rule(held, seen, reach, changes)
             return held + later
         shows = target.backend == "nccl" and not work.gathered  # then half to all of it does
         within = None if shows else self._find_calibration("interconnect", apart=False)
-        if not work.is_ready_known and within is not None and changes.sharding is None:
+        if not work.is_ready_known and within is not None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
             hidden = within.hidden * changes.compute ** self._draws.uniforms(
                 "growth of what is hidden"
@@ -217,7 +209,7 @@ class ExchangeModel:
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        if target.backend != "nccl" or changes.sharding is not None:
+        if target.backend != "nccl":
             there = self._model_stall(reach, target.backend, changes)
         else:  # most of what could hide shows
             there = self._shown_seconds(reach.whole, target.backend, changes)
@@ -385,14 +377,10 @@ class ExchangeModel:
             self._errors[spread] = error / error.mean()
         return self._errors[spread]
 
-    def _job(self, changes: ExchangeChanges = AS_MEASURED) -> StepExchange:
+    def _job(self) -> StepExchange:
         if self.work is None:
             raise UnknownFactError(
                 "the profile holds neither gradients nor buckets; profile again with this Stash"
-            )
-        if changes.sharding is not None and not self.work.is_ready_known:
-            raise UnknownFactError(
-                "a sharded model needs to know when gradients are ready; profile it unsharded"
             )
         return self.work
 
@@ -450,8 +438,6 @@ class ExchangeModel:
 
     def _extrapolations(self, name: str, target: Target, changes: ExchangeChanges) -> Iterator[str]:
         """Sentences on how far the target is from what was measured."""
-        if changes.sharding is not None:
-            yield "no sharded exchange was measured: its units are taken to be the buckets"
         seen = self._find_calibration(name, apart=False)
         if seen is None and not self._is_unchanged(name, target):
             yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"

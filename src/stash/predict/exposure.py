@@ -18,7 +18,6 @@ from stash.predict import collective_times, timeline
 from stash.predict.cluster import Backend
 from stash.predict.collective_times import Fabric
 from stash.predict.draws import Array
-from stash.predict.timeline import Shard, Stage
 
 DEFAULT_BUCKET = 25 * timeline.MIB
 """Bytes: ``bucket_cap_mb`` of DistributedDataParallel, which a job that never exchanged would have."""
@@ -131,9 +130,6 @@ def _rows_by_step(ready: Sequence[Sequence[float]]) -> Moments:
 
 # What a fabric exposes of it
 
-_FORWARD = 0.5
-"""Of a layer's backward pass: it computes two products where the forward pass computes one."""
-
 
 @dataclass(frozen=True)
 class ExchangeChanges:
@@ -147,10 +143,6 @@ class ExchangeChanges:
     """Exchanges a step; ``None`` keeps them."""
     compute: float = 1.0
     """Of the backward pass's length as profiled."""
-    sharding: Stage | None = None
-    """``None``: every rank holds the whole model."""
-    passes: int = 1
-    """Forward and backward passes of a step: a sharded model travels in each."""
 
 
 AS_MEASURED = ExchangeChanges()
@@ -169,14 +161,9 @@ def exchange_seconds(
     fabric: Fabric, work: StepExchange, backend: Backend, changes: ExchangeChanges
 ) -> Array:
     """T: seconds of a step's whole exchange, nothing else going on, ``[draws]``."""
-    if changes.sharding is not None:
-        together = timeline.collective_seconds(
-            fabric, shards_of(work, changes), changes.sharding, backend, changes.passes
-        )
-    else:
-        together = bucket_times(fabric, work, backend, changes).sum(axis=1) * exchanges_per_step(
-            work, changes
-        )
+    together = bucket_times(fabric, work, backend, changes).sum(axis=1) * exchanges_per_step(
+        work, changes
+    )
     everything: Array = (
         together + _own_gathers(fabric, work) + other_collective_seconds(fabric, work, backend)
     )
@@ -197,12 +184,6 @@ def exposed_seconds(
     alike). Where it is unknown when buckets are ready, ``hidden`` seconds of it are behind the backward pass, and the
     last of several buckets never is: it is ready when the pass ends.
     """
-    if changes.sharding is not None:
-        late = timeline.exposed_sharded(
-            fabric, shards_of(work, changes), changes.sharding, backend, passes=changes.passes
-        )
-        in_shards: Array = late + other_collective_seconds(fabric, work, backend)
-        return in_shards
     each = bucket_times(fabric, work, backend, changes)
     if work.is_ready_known:
         moments = moments_of(work, changes) * changes.compute
@@ -259,20 +240,6 @@ def moments_of(work: StepExchange, changes: ExchangeChanges) -> Array:
 def _moments(work: StepExchange, buckets: Sequence[float]) -> Array:
     return np.array(
         [timeline.bucket_readiness(work.gradients, each, buckets) for each in work.gradients_ready]
-    )
-
-
-def shards_of(work: StepExchange, changes: ExchangeChanges) -> tuple[Shard, ...]:
-    """The layers of a model that would be sharded, in the order of its forward pass: its buckets, each a unit.
-
-    A unit's backward pass ends when its bucket is ready, in the mean over the steps that were looked at; parameters
-    are as large as their gradients.
-    """
-    sizes = np.array(buckets_of(work, changes)) * changes.compress
-    backward = np.diff(moments_of(work, changes).mean(axis=0), prepend=0.0) * changes.compute
-    return tuple(
-        Shard(size / changes.compress, size, _FORWARD * seconds, seconds)
-        for size, seconds in zip(sizes[::-1].tolist(), backward[::-1].tolist(), strict=True)
     )
 
 

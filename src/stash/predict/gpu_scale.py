@@ -30,7 +30,7 @@ PRODUCT_POWER, MEMORY_POWER, INSTRUCTION_POWER = 0.9, 0.7, 0.4
 """Of what a step's products and its other kernels gain by a faster rate."""
 _EASIER_MEMORY = 2.0
 """Times as near kernels that move memory come to its rate as products to theirs, on an A100: of MPT models."""
-_TYPICAL_SHARE = 0.15
+_TYPICAL_SHARE = 0.10
 """s of a model of which no operator was counted."""
 _COUNTED_SPREAD, _MODEL_SPREAD = 0.06, 0.16
 """Standard deviations, of logarithms: of the exponents of a model whose operators were counted, and of others;"""

@@ -1,4 +1,4 @@
-"""How much of a device's memory a step needs at another batch or sharded, and the largest batch that fits.
+"""How much of a device's memory a step needs at another batch, and the largest batch that fits.
 
 A line through one measured peak: what does not depend on the batch (parameters, gradients, the optimizer's state) is
 known from the model, and the rest is activations, which grow with the samples. Allocators round up and keep free
@@ -15,22 +15,10 @@ from stash.core.records.profile import Profile
 from stash.predict.changed_job import ChangedJob
 from stash.predict.exposure import shards_itself
 from stash.predict.passes import Base
-from stash.predict.timeline import Stage
 
 RESERVE = 0.06
 """Of a device's memory that no tensor gets: CUDA's context, NCCL's buffers, fragments. An allowance, not a
 measurement: about 5 GB of 80, 1 GB of 16."""
-
-
-@dataclass(frozen=True)
-class ModelState:
-    """Bytes of a whole model on one device that holds all of it."""
-
-    parameter_bytes: float
-    """As many are its gradients."""
-    optimizer_bytes: float
-    unit_bytes: float
-    """Parameters of the largest unit that is gathered at once, if it is sharded: its largest bucket."""
 
 
 @dataclass(frozen=True)
@@ -53,26 +41,6 @@ class Footprint:
     def fits(needed_bytes: float, memory_bytes: float) -> bool:
         """Whether so many bytes of tensors fit into that memory."""
         return needed_bytes <= memory_bytes * (1 - RESERVE)
-
-
-def constant_bytes(
-    state: ModelState, buckets: bool, stage: Stage | None = None, ranks: int = 1
-) -> float:
-    """Bytes on one device that do not depend on the batch.
-
-    Parameters P, as many gradients, as many again in DistributedDataParallel's ``buckets`` (unless gradients are
-    views into them), and the optimizer's state O: 3P + O. Stage 1 keeps O/p on each of p ``ranks``; stage 2 also
-    P/p of gradients, and a unit that is being reduced; stage 3 also P/p of parameters, with two units gathered, the
-    present one and the next (Rajbhandari et al. 2020, arXiv 1910.02054, section 5; FSDP's ``forward_prefetch``).
-    """
-    parameters, optimizer, unit = state.parameter_bytes, state.optimizer_bytes, state.unit_bytes
-    if stage is None:
-        return parameters * (3 if buckets else 2) + optimizer
-    if stage == 1:
-        return parameters * (3 if buckets else 2) + optimizer / ranks
-    if stage == 2:
-        return parameters + (parameters + optimizer) / ranks + unit
-    return (2 * parameters + optimizer) / ranks + 3 * unit
 
 
 def footprint(
@@ -120,11 +88,7 @@ def memory_fit(job: ChangedJob) -> Fit | None:
 
     What other meshes need is ``mesh``'s, which refuses those that do not fit.
     """
-    line = (
-        None
-        if job.mesh is not None
-        else job_footprint(job.base, job.exchange.sharding, job.target.ranks)
-    )
+    line = None if job.mesh is not None else job_footprint(job.base, job.target.ranks)
     if line is None or job.passes is None:
         return None
     needed = line.bytes_at(job.passes.batch)
@@ -136,25 +100,21 @@ def memory_fit(job: ChangedJob) -> Fit | None:
     )
 
 
-def job_footprint(
-    base: Base, stage: Stage | None = None, ranks: int | None = None
-) -> Footprint | None:
+def job_footprint(base: Base, ranks: int | None = None) -> Footprint | None:
     """What a batch needs on one of so many ranks, by default as many as were profiled.
 
-    ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
+    Constant are parameters, as many gradients, as many again in DistributedDataParallel's buckets (unless gradients
+    are views into them), and the optimizer's state. ``None`` where the profile holds no peak, on CPUs, and of a job
+    that shards its model itself.
     """
-    ranks = base.target.ranks if ranks is None else ranks
     work, peak = base.profile.workload, peak_bytes(base.profile)
     if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
         return None
-    state = ModelState(
-        work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0)
-    )
-    now = constant_bytes(state, buckets=base.target.ranks > 1 and not work.bucket_view)
-    there = constant_bytes(
-        state,
-        buckets=ranks > 1 and not work.bucket_view,
-        stage=stage if ranks > 1 else None,
-        ranks=ranks,
-    )
-    return footprint(peak, base.passes.batch, now, there)
+
+    def constant(ranks: int) -> float:
+        copies = 3 if ranks > 1 and not work.bucket_view else 2
+        return copies * (work.parameter_bytes or 0) + (work.optimizer_bytes or 0)
+
+    profiled = base.target.ranks
+    there = constant(profiled if ranks is None else ranks)
+    return footprint(peak, base.passes.batch, constant(profiled), there)

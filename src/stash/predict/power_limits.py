@@ -4,7 +4,8 @@ A GPU that draws P watts without a limit is slowed by a limit L below that. Over
 the logarithms of both ratios, seconds and joules with the limit over those without, are a curve of how far the limit
 is below the draw, x = max(0, ln(1.1 P / L)), alone: a x + b x² with a and b by least squares, each model counting
 alike. 1.1 is by how much the peaks of a step pass its mean. What a job waits for besides its GPU is in its draw.
-Where the draw is unknown, it may be any model's. ``python -m bench.predict.power`` leaves models and GPUs out in turn.
+Where the draw is unknown, a curve says less than the mean of other models, and nothing is forecast.
+``python -m bench.predict.power`` leaves models and GPUs out in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.catalog.shipped import read_rows
-from stash.core.distributions import student_quantile
 from stash.core.intervals import TAIL, Interval
 from stash.predict.draws import Array
 
@@ -73,30 +73,19 @@ class PowerFit(NamedTuple):
     """x of each point."""
     errors: Array
     """(points, 2): by how much each is off the curve, as logarithms."""
-    draws: tuple[Array, ...]
-    """Of each model, those of its points."""
 
-    def predict(self, limit: float, draw: float | None) -> PowerEffect:
-        """Both as shares of the GPU's default limit; ``draw`` is ``None`` where it is unknown."""
-        models = self.draws if draw is None else (np.array([draw]),)
-        found = [self._log_ratios(_excess(limit, draws)) for draws in models]
-        middles, halves = (np.array(part) for part in zip(*found, strict=True))
-        middle, arm, count = middles.mean(axis=0), halves.mean(axis=0), len(models)
-        if draw is None:
-            reach = float(student_quantile(count - 1, 1 - TAIL)) * math.sqrt(1 + 1 / count)
-            arm = np.hypot(arm, reach * middles.std(axis=0, ddof=1))
+    def predict(self, limit: float, draw: float) -> PowerEffect:
+        """Both as shares of the GPU's default limit; intervals are by the errors of the nearest points."""
+        x = _excess(np.array([limit]), np.array([draw]))
+        far = np.abs(self.excesses - x)
+        near = far <= np.partition(far, _NEAREST)[_NEAREST]
+        middle = (_curve(x) @ self.powers)[0]
+        arm = np.quantile(np.abs(self.errors[near]), 1 - 2 * TAIL, axis=0)
         ends = np.exp([middle, middle - arm, middle + arm]).T.tolist()
         return PowerEffect(*(Interval(value=each[0], low=each[1], high=each[2]) for each in ends))
 
-    def _log_ratios(self, x: Array) -> tuple[Array, Array]:
-        """Means over ``x``: the logarithms of both ratios, and half of their intervals, by the points nearest to it."""
-        far = np.abs(self.excesses - x.mean())
-        near = far <= np.partition(far, _NEAREST)[_NEAREST]
-        half = np.quantile(np.abs(self.errors[near]), 1 - 2 * TAIL, axis=0)
-        return (_curve(x) @ self.powers).mean(axis=0), half
 
-
-def _excess(limit: Array | float, draw: Array) -> Array:
+def _excess(limit: Array, draw: Array) -> Array:
     return np.maximum(0.0, np.log(PEAKS * draw / limit))
 
 
@@ -105,16 +94,14 @@ def _curve(x: Array) -> Array:
 
 
 def fit_power(points: Sequence[PowerPoint]) -> PowerFit:
-    """By least squares of ``points``, of two models at least."""
+    """By least squares."""
     counts = Counter(point.model for point in points)
     weights = np.array([counts[point.model] ** -0.5 for point in points])[:, None]
     draws = np.array([point.draw for point in points])
     x = _excess(np.array([point.limit for point in points]), draws)
     ratios = np.array([point.log_ratios for point in points])
     powers = np.linalg.lstsq(_curve(x) * weights, ratios * weights, rcond=None)[0]
-    models = np.array([point.model for point in points])
-    by_model = tuple(draws[models == model] for model in counts)
-    return PowerFit(powers, x, ratios - _curve(x) @ powers, by_model)
+    return PowerFit(powers, x, ratios - _curve(x) @ powers)
 
 
 @lru_cache(maxsize=1)

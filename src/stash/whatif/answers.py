@@ -120,12 +120,6 @@ def effects_on_training(base: Base, wanted: Alteration, forecast: Forecast) -> I
         )
     if wanted.compress is not None and wanted.compress > 1:
         yield "gradients lose digits on the way, so compare the loss before relying on it"
-    if (
-        wanted.sharding in ("zero2", "zero3")
-        and wanted.accumulate is not None
-        and wanted.accumulate > 1
-    ):
-        yield "a sharded model exchanges gradients after every pass, so accumulation saves no exchange"
     if wanted.dtype == "amp":
         yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"
 

@@ -14,6 +14,7 @@ from stash.core.formatting import join_names, plus_minus
 from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
 from stash.core.units import SECONDS, scale_for
+from stash.predict.passes import profile_command
 from stash.predict.power_limits import PowerEffect, power_points, shipped_fit
 from stash.report.model_facts import all_significant, format_energy, round_digits
 from stash.ui.page import Chapter, Page
@@ -29,7 +30,7 @@ class PowerAnswer:
     gpu: str
     limit: float
     default: float
-    draw: float | None
+    draw: float
     """As the profile counted it."""
     effect: PowerEffect
     step: Interval
@@ -70,6 +71,11 @@ def limit_power(
             f"{least:.0%} of that; give {least * default:.0f} to {default:g}"
         )
     draw = gpu_watts(profile.energy)
+    if draw is None:
+        raise UserError(
+            f"--power-limit {watts:g}: what a limit does follows from what the job draws without it, and the energy of "
+            f"its GPUs was not counted; run `{profile_command(profile)}` again, where their driver counts it"
+        )
     energy = step_energy(breakdown, profile.energy)
     return PowerAnswer(
         workload=profile.workload.name,
@@ -77,7 +83,7 @@ def limit_power(
         limit=watts,
         default=default,
         draw=draw,
-        effect=shipped_fit().predict(watts / default, None if draw is None else draw / default),
+        effect=shipped_fit().predict(watts / default, draw / default),
         step=breakdown.step,
         gpu_joules=None if energy is None else energy.parts.get("gpus"),
     )
@@ -114,19 +120,13 @@ def _times(ratio: Interval) -> str:
 def _reasons(answer: PowerAnswer) -> tuple[tuple[str, str], ...]:
     points = power_points()
     models, gpus = ({getattr(point, name) for point in points} for name in ("model", "gpu"))
-    draw = (
-        "unknown, so the interval holds that of every published model; a profile whose GPUs' energy was counted "
-        "narrows it"
-        if answer.draw is None
-        else f"{answer.draw:.0f} W a GPU in the profile"
-    )
     energy = "" if answer.gpu_joules is None else f"{format_energy(answer.gpu_joules)} a step now; "
     curves = (
         f"{len(models)} models on {join_names(sorted(gpus))} (ml-energy/zeus, 2023-04), relative to default limits; "
         "of other GPUs no curve is published here"
     )
     return (
-        ("draw", draw),
+        ("draw", f"{answer.draw:.0f} W a GPU in the profile"),
         (
             "energy",
             f"{energy}of the GPUs alone: the rest of the machine draws on while steps take longer",

@@ -32,7 +32,6 @@ class WhatIfOptions(Alteration):
         "workers",
         "batch",
         "dtype",
-        "sharding",
         "sweep",
         "json",
         "output",

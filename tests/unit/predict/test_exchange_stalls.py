@@ -311,17 +311,6 @@ def test_a_bucket_waits_for_those_in_front_of_it():
     assert exchange_of(looked_at((0.03, 0.02, 0.04))).buckets_ready == ((0.03, 0.03, 0.04),)
 
 
-def test_a_model_that_would_be_sharded_exposes_what_its_stage_does():
-    # Units of 10 ms each way, ready every 20 ms. Stage 2 scatters 5 ms behind each, then gathers 3 MB in 15 ms.
-    _, base = model_of(0.01)
-    assert network(0.01, base, ExchangeChanges(sharding=2)).mean() == pytest.approx(0.020, rel=0.06)
-    assert network(0.01, base, ExchangeChanges(sharding=1)).mean() == pytest.approx(0.025, rel=0.06)
-    twice = network(0.01, base, ExchangeChanges(sharding=3, passes=2)).mean()
-    assert twice == pytest.approx(
-        2 * network(0.01, base, ExchangeChanges(sharding=3)).mean(), rel=0.01
-    )
-
-
 def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network():
     # 2 gathers of 3 MB in parts of half, and a scatter of 3 MB: 15 ms each at 100 MB/s, 45 in all, 20 of it exposed.
     own = {

@@ -20,7 +20,7 @@ from stash.predict.forecasting import base_of, stall_draws, what_if
 from stash.predict.memory import memory_fit
 from stash.predict.sufficiency import assess_sufficiency
 from stash.whatif import answers
-from stash.whatif.answers import diminishing, effects_on_training, next_bottleneck
+from stash.whatif.answers import diminishing, next_bottleneck
 from stash.whatif.sweep import axes, sweep
 
 GPU, CPU = base_of(gpu_job()), base_of(cpu_job())
@@ -170,34 +170,6 @@ def test_what_advice_promises_is_what_whatif_says(profile):
             )
             asked += 1
     assert asked > 4
-
-
-def test_a_sharded_model_holds_less_and_waits_longer():
-    forecast = {
-        how: what_if(GPU, Alteration(sharding=how)) for how in ("none", "zero1", "zero2", "zero3")
-    }
-    exchange = {
-        how: each.breakdown.seconds("interconnect", "network") for how, each in forecast.items()
-    }
-    assert exchange["none"] == pytest.approx(0.062, abs=1e-3)
-    assert exchange["zero1"] > exchange["none"]
-    assert any(
-        "no sharded exchange was measured" in each for each in forecast["zero3"].extrapolations
-    )
-    held = base_of(gpu_job(memory=(Memory(rank=0, allocated_bytes=8 * 10**9),)))
-    needed = [
-        memory_fit(change_job(held, Alteration(sharding=how))).needed_bytes for how in forecast
-    ]
-    assert needed == sorted(needed, reverse=True)
-    assert needed[0] == pytest.approx(8e9)
-
-
-def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating():
-    wanted = Alteration(sharding="fsdp", accumulate="4")
-    assert any(
-        "after every pass" in each
-        for each in effects_on_training(GPU, wanted, what_if(GPU, wanted))
-    )
 
 
 def test_one_gpu_tells_of_several_what_published_jobs_tell():

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.predict.memory import RESERVE, Footprint, ModelState, constant_bytes, footprint
-
-MODEL = ModelState(parameter_bytes=8e8, optimizer_bytes=16e8, unit_bytes=1e8)
+from stash.predict.memory import RESERVE, Footprint, footprint
 
 
 def test_a_footprint_is_what_stays_and_what_each_sample_adds():
@@ -23,18 +21,3 @@ def test_a_footprint_is_what_stays_and_what_each_sample_adds():
 
 def test_a_peak_below_what_is_constant_tells_nothing():
     assert footprint(1e8, 32, 2e8, 2e8) is None
-
-
-@pytest.mark.parametrize(
-    ("stage", "bytes_held"),
-    [
-        (None, 3 * 8 + 16),  # parameters, gradients, buckets, both moments of Adam
-        (1, 3 * 8 + 16 / 4),
-        (2, 8 + (8 + 16) / 4 + 1),
-        (3, (2 * 8 + 16) / 4 + 3),
-    ],
-)
-def test_each_stage_keeps_its_part(stage, bytes_held):
-    assert constant_bytes(MODEL, buckets=True, stage=stage, ranks=4) == pytest.approx(
-        bytes_held * 1e8
-    )

@@ -54,9 +54,3 @@ def test_lower_limits_take_longer_and_save_less_and_less() -> None:
     assert seconds[1:] == sorted(seconds[1:])
     assert 1.0 < seconds[-1] < 1.5
     assert 0.7 < min(effect.joules.value for effect in effects) < 0.9
-
-
-def test_an_unknown_draw_is_less_sure_than_a_known_one() -> None:
-    known, unknown = (shipped_fit().predict(0.5, draw) for draw in (0.8, None))
-    for mine, others in zip(known, unknown, strict=True):
-        assert (others.half_width or 0.0) > 1.3 * (mine.half_width or math.inf)
