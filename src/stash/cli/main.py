@@ -361,6 +361,11 @@ _NEEDS_FILE = {
     "export": " --to tensorboard",
 }
 _EXAMPLE = "train.stash.json"
+_GONE = {
+    "--public": "chmod a+r FILE`, once: what replaces the file can be read by others, too",
+    **dict.fromkeys(("-q", "--quiet"), "2>/dev/null` behind the command to see no progress"),
+}
+"""Options that went, and what does the same: the rest of ``type `...``."""
 
 
 def _suggest_command(error: Any, command: str) -> str:
@@ -376,6 +381,8 @@ def _suggest_command(error: Any, command: str) -> str:
         return ""
     if type(error).__name__ == "MissingParameter" and words[1:] and words[1] in _NEEDS_FILE:
         return _suggest_files(words)
+    if getattr(error, "option_name", None) in _GONE:
+        return _GONE[error.option_name]
     if "'--with'" in text and words == ["stash", "run"]:
         return "stash run --with train.fix.json train.py`; `stash fix train.py` writes the first"
     return ""

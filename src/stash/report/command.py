@@ -23,7 +23,6 @@ from stash.ui.options import (
     json_flag,
     markdown_flag,
     option,
-    public_flag,
 )
 
 if TYPE_CHECKING:
@@ -204,7 +203,6 @@ class ExportOptions(Options):
     project: str = option("NAME", "Use this MLflow experiment or W&B project.", default="stash")
     url: str | None = option("URL", "Use this MLflow or W&B server (default: as set up).")
     redact: bool = flag("Remove names of machines, paths and addresses.")
-    public: bool = public_flag()
     store: str | None = store_option()
 
     def check(self) -> None:
@@ -230,7 +228,7 @@ def export(options: ExportOptions) -> None:
       stash export today.stash.json --to mlflow --url http://mlflow:5000
       WANDB_MODE=offline stash export *.stash.json --to wandb --project speed
       stash export *.stash.json --to tensorboard -o tb/
-      stash export 3f9a --to openmetrics --public -o /var/lib/node_exporter/stash.prom
+      stash export 3f9a --to openmetrics -o /var/lib/node_exporter/stash.prom
     """
     from stash.catalog.layers import load as load_catalog
     from stash.core.records.host import Probe
@@ -258,7 +256,7 @@ def export(options: ExportOptions) -> None:
     runs = list({run.id: run for run in each}.values())
     families = probe_families(probes, load_catalog()) if probes else []
     if target is not None:
-        write_output(target, openmetrics(runs, families), public=options.public)
+        write_output(target, openmetrics(runs, families))
         print_written(target, False)
         return
     if to == "openmetrics":

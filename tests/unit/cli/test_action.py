@@ -233,6 +233,7 @@ def test_what_is_undecided_warns_or_fails_as_asked(runner):
     assert runner.comments == []
 
 
+@pytest.mark.slow
 def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner):
     runner.event = {}
     assert runner.run(profile=FAST, limits="--max network=90%") == 0
@@ -241,6 +242,7 @@ def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner)
     assert runner.comments == []
 
 
+@pytest.mark.slow
 def test_a_comment_that_is_refused_changes_no_verdict(runner, monkeypatch):
     monkeypatch.setenv("REFUSES", "1")
     assert runner.run(profile=FAST, baseline=SLOW) == 0
@@ -277,6 +279,7 @@ def test_inputs_are_words_and_no_shell(runner):
     assert all("${{" not in step["run"] for step in ACTION["runs"]["steps"])
 
 
+@pytest.mark.slow
 def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner):
     shutil.copy(FAST, runner.folder / "to day.stash.json")
     assert runner.run(profile="'to day.stash.json'", limits='--require "workload=two words"') == 1
@@ -316,6 +319,7 @@ def test_no_content_closes_what_it_stands_in(runner):
     assert "@org" not in outside
 
 
+@pytest.mark.slow
 def test_no_name_in_an_error_closes_what_it_stands_in(runner):
     bad = "no ~~~~~~~~~ @org/everyone <img src=//attacker.invalid>.stash.json"
     assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
