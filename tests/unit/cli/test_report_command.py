@@ -1,7 +1,5 @@
 """``stash report``: files that are whole or not there, and one sentence for what is wrong."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -36,7 +34,7 @@ def place(tmp_path, home, monkeypatch):
     return folder
 
 
-def refused(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 2) -> str:
+def refused(monkeypatch, capsys, *words, code=2):
     before = set(Path().rglob("*"))
     assert run(monkeypatch, *words) == code
     printed = capsys.readouterr()
@@ -142,7 +140,7 @@ def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(monkeypatch,
 
 
 def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch, capsys):
-    def full(handle: int) -> None:
+    def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files.os, "fsync", full)

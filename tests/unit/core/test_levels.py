@@ -1,7 +1,5 @@
 """Intervals of levels: honest where rounds remember each other, and not much wider where they do not."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 
@@ -12,9 +10,7 @@ from stash.core.levels import _GRID, _make_noise, _own_noise, level
 from stash.core.rounds import estimate
 
 
-def _trials(
-    rng: np.random.Generator, memory: float, share: float, rounds: int, rungs: int = 5
-) -> np.ndarray:
+def _trials(rng, memory, share, rounds, rungs=5):
     """Many profiles of rungs that take 1 s, whose noise of 2 % consists of a slow common ``share`` and their own."""
     lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
     root = np.linalg.cholesky(memory**lags)
@@ -23,7 +19,7 @@ def _trials(
     return 1 + 0.02 * (math.sqrt(share) * slow[:, :, None] + math.sqrt(1 - share) * own)
 
 
-def _held(trials: np.ndarray) -> float:
+def _held(trials):
     found = [level(matrix, 0) for matrix in trials]
     return float(np.mean([one.low <= 1 <= one.high for one in found]))
 

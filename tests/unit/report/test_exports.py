@@ -3,15 +3,12 @@
 MLflow and W&B are no part of the development environment; with them installed, their tests run too.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from breakdowns import CALM
@@ -237,7 +234,7 @@ def test_a_package_that_is_missing_is_named(files, monkeypatch, tool, run_stash)
 
 
 def test_what_a_tool_raises_is_a_sentence(files, monkeypatch, run_stash):
-    def refuses(*arguments: Any) -> None:
+    def refuses(*arguments):
         raise RuntimeError("401: who are you?\nmore")
 
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
