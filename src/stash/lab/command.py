@@ -24,7 +24,7 @@ from stash.lab.testbed.topology import MAX_NODES
 from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, option
+from stash.ui.options import Options, argument, flag, option, quiet_flag
 from stash.ui.page import Chapter, Page
 from stash.ui.terminal import list_console, print_page
 
@@ -284,6 +284,7 @@ class DatasetOptions(Options):
     kind: str = argument("KIND", "images or text.")
     path: Path = argument("PATH", "A new or empty folder.", Path)
     count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
+    quiet: bool = quiet_flag()
 
 
 @dataset_app.command()
@@ -321,7 +322,7 @@ def _make_with_progress(options: DatasetOptions) -> Made:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    console = progress_console()
+    console = progress_console(options.quiet)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:

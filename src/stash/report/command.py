@@ -201,31 +201,27 @@ class ExportOptions(Options):
         "--output",
     )
     project: str = option("NAME", "Use this MLflow experiment or W&B project.", default="stash")
-    url: str | None = option("URL", "Use this MLflow or W&B server (default: as set up).")
     redact: bool = flag("Remove names of machines, paths and addresses.")
     store: str | None = store_option()
 
     def check(self) -> None:
         to = self.to
         output = self.output
-        url = self.url
         if to == "tensorboard" and output is None:
             raise UserError(
                 "--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows"
             )
         if to in ("mlflow", "wandb") and output is not None:
             raise UserError(
-                f"--output {output}: {TOOLS[to]} has a place of its own; say which with --url and --project"
+                f"--output {output}: {TOOLS[to]} has a place of its own; say which with --project"
             )
-        if to in ("tensorboard", "openmetrics") and url is not None:
-            raise UserError(f"--url {url}: {TOOLS[to]} goes into files; say where with --output")
 
 
 def export(options: ExportOptions) -> None:
     """Export profiles to MLflow, W&B, TensorBoard or OpenMetrics.
 
     Examples:
-      stash export today.stash.json --to mlflow --url http://mlflow:5000
+      MLFLOW_TRACKING_URI=http://mlflow:5000 stash export today.stash.json --to mlflow
       WANDB_MODE=offline stash export *.stash.json --to wandb --project speed
       stash export *.stash.json --to tensorboard -o tb/
       stash export 3f9a --to openmetrics -o /var/lib/node_exporter/stash.prom
@@ -264,7 +260,7 @@ def export(options: ExportOptions) -> None:
         return
     require_package(to, f"--to {to}")
     try:
-        done = _handed_over(runs, to, output, options.project, options.url)
+        done = _handed_over(runs, to, output, options.project)
     except StashError:
         raise
     except Exception as error:  # whatever the tool's own package raises
@@ -272,9 +268,7 @@ def export(options: ExportOptions) -> None:
     print(printable_line(done))
 
 
-def _handed_over(
-    runs: Sequence[ExportedRun], to: str, output: Path | None, project: str, url: str | None
-) -> str:
+def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, project: str) -> str:
     """What was done, as a sentence."""
     from stash.report import exports
 
@@ -283,6 +277,6 @@ def _handed_over(
         exports.write_tensorboard(runs, output)
         return f"Wrote {format_count(len(runs), 'run')} to {output}; show them with `tensorboard --logdir {output}`."
     if to == "mlflow":
-        new = exports.log_to_mlflow(runs, project, url)
+        new = exports.log_to_mlflow(runs, project)
         return f"New runs in MLflow's experiment {project}: {new}; there already: {len(runs) - new}"
-    return f"Runs in W&B's project {project}: {exports.log_to_wandb(runs, project, url)}"
+    return f"Runs in W&B's project {project}: {exports.log_to_wandb(runs, project)}"

@@ -47,6 +47,7 @@ class StoreVerifyOptions(Options):
     """One call of ``stash store verify``."""
 
     url: str | None = _store_argument()
+    quiet: bool = quiet_flag()
 
 
 @app.callback()
@@ -84,7 +85,7 @@ def verify(options: StoreVerifyOptions) -> None:
     from stash.store.storing import make_progress, open_chosen_store
 
     opened = open_chosen_store(options.url)
-    whole, suspects = verified(opened, make_progress("read", False))
+    whole, suspects = verified(opened, make_progress("read", options.quiet))
     for each in suspects:
         why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
         print(printable_line(why, 600))
