@@ -4,16 +4,12 @@ Speaks the DevTools protocol (https://chromedevtools.github.io/devtools-protocol
 no port is opened and no library is needed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select
 import shutil
 import subprocess
 import time
-from pathlib import Path
-from typing import Any
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -28,7 +24,7 @@ class PageLeftError(Exception):
 class Chromium:
     """One browser with one page; what its console said and what it asked the network for are kept."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         assert CHROMIUM is not None
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
@@ -55,14 +51,12 @@ class Chromium:
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
 
-    def close(self) -> None:
+    def close(self):
         self._process.terminate()
         self._process.wait(10)
         os.close(self._read), os.close(self._write)
 
-    def load_page(
-        self, path: Path, width: int = 1000, height: int = 800, dark: bool = False
-    ) -> None:
+    def load_page(self, path, width=1000, height=800, dark=False):
         """Load a file in a window of this size, and wait until all of it is there."""
         self.events = []
         self.resize(width, height)
@@ -71,7 +65,7 @@ class Chromium:
         self._call("Page.navigate", url=path.as_uri())
         self._until(lambda event: event["method"] == "Page.loadEventFired")
 
-    def resize(self, width: int, height: int = 800) -> None:
+    def resize(self, width, height=800):
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -80,11 +74,11 @@ class Chromium:
             mobile=False,
         )
 
-    def print_media(self) -> None:
+    def print_media(self):
         """As if the page were printed."""
         self._call("Emulation.setEmulatedMedia", media="print", features=[])
 
-    def run(self, expression: str) -> Any:
+    def run(self, expression):
         """The value of a JavaScript expression on the page."""
         found = self._call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
@@ -92,7 +86,7 @@ class Chromium:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def press(self, key: str) -> None:
+    def press(self, key):
         """A key that a person presses: ``Tab``, ``Enter``, ``ArrowDown``."""
         codes = {"Tab": 9, "Enter": 13, "ArrowDown": 40}
         shared = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
@@ -105,22 +99,22 @@ class Chromium:
         self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
 
     @property
-    def requests(self) -> list[str]:
+    def requests(self):
         """Addresses that were asked for since the page was opened."""
         self._call("Runtime.evaluate", expression="1")
         found = [event for event in self.events if event["method"] == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in found]
 
     @property
-    def complaints(self) -> list[Any]:
+    def complaints(self):
         """What the console said, and exceptions that were not caught."""
         self._call("Runtime.evaluate", expression="1")
         names = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
         return [event["params"] for event in self.events if event["method"] in names]
 
-    def _call(self, method: str, **parameters: Any) -> Any:
+    def _call(self, method, **parameters):
         self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        message = {"id": self._number, "method": method, "params": parameters}
         if hasattr(self, "_session") and not method.startswith("Target."):
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
@@ -130,7 +124,7 @@ class Chromium:
         assert "error" not in answer, answer
         return answer["result"]
 
-    def _until(self, wanted: Any) -> Any:
+    def _until(self, wanted):
         """The first message that is wanted; events on the way are kept."""
         end = time.monotonic() + _PATIENCE
         while True:
@@ -146,5 +140,5 @@ class Chromium:
             self._buffer += os.read(self._read, 2**20)
 
 
-def _is(wanted: Any, found: dict[str, Any]) -> bool:
+def _is(wanted, found):
     return bool(wanted({"method": "", **found}))

@@ -1,7 +1,5 @@
 """The browser that all pages of one file are looked at with."""
 
-from __future__ import annotations
-
 import pytest
 from chromium import Chromium
 

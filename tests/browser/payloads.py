@@ -4,15 +4,10 @@ Every document of a kind is loaded as Stash loads it, and each text, and each na
 the document is still shown after that. Knows documents as JSON, and nothing of how they are rendered.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
-from pathlib import Path
-from typing import Any
 
 Trail = tuple[str, ...]
 """Names down to a text; ``*`` is every item of a list, and ``=`` at the end every name of a dictionary."""
@@ -62,7 +57,7 @@ HIT = "<script id=hit>self.hits = []; self.hit = (mark) => hits.push(mark)</scri
 """What payloads call, for pages without a policy."""
 
 
-def trails(document: Any, above: Trail = ()) -> Iterator[Trail]:
+def trails(document, above=()):
     """Where texts and names of dictionaries are; each once, whatever the item of a list."""
     if isinstance(document, dict):
         if document and above:
@@ -77,7 +72,7 @@ def trails(document: Any, above: Trail = ()) -> Iterator[Trail]:
         yield above
 
 
-def replace_text(document: Any, trail: Trail, text: str) -> Any:
+def replace_text(document, trail, text):
     """``document`` with ``text`` at the end of a trail; numbered where names of a dictionary have to differ."""
     if not trail:
         return text if isinstance(document, str) else document
@@ -91,9 +86,7 @@ def replace_text(document: Any, trail: Trail, text: str) -> Any:
     return document
 
 
-def hostile(
-    document: dict[str, Any], payload: str, path: Path, shows: Callable[[Path], object]
-) -> int:
+def hostile(document, payload, path, shows):
     """Leave at ``path`` the document with the payload wherever it is still shown; how many places that are."""
     taken, made = 0, copy.deepcopy(document)
     # Names of dictionaries last, deepest first: other trails lead through them.
@@ -110,7 +103,7 @@ def hostile(
     return taken
 
 
-def hostile_page(part: Any, payload: str) -> Any:
+def hostile_page(part, payload):
     """A page, or any part of it, with the payload in the place of every text, whatever a document lets through."""
     if isinstance(part, str):
         return payload.format(m=next(_marks)) if part else part

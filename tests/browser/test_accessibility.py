@@ -1,7 +1,5 @@
 """Every kind of page against axe's rules (https://github.com/dequelabs/axe-core), by day and by night."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,12 +1,8 @@
 """Every renderer of every kind of document, with texts that act in the place of every text, in a real browser."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from big_studies import grid, many
@@ -47,7 +43,7 @@ def _profile(path):
     _page(path)
 
 
-KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
+KINDS = {
     "profile": ("run.stash.json", None, _profile),
     "probe": (
         "vm.host.json",
@@ -71,9 +67,7 @@ KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
 
 def _document(source):
     """The file, or a profile that has everything that a report shows."""
-    found: dict[str, Any] = json.loads(
-        encode_artefact(probed_whole()) if source is None else source.read_bytes()
-    )
+    found = json.loads(encode_artefact(probed_whole()) if source is None else source.read_bytes())
     return found
 
 

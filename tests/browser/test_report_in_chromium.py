@@ -1,7 +1,5 @@
 """The report in a real browser: nothing leaves the page, nothing complains, and everybody can use it."""
 
-from __future__ import annotations
-
 import pytest
 from chromium import CHROMIUM
 from reported import hostile, page_of, probed_whole, whole

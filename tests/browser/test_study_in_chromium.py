@@ -1,7 +1,5 @@
 """A study's report in a real browser: read on any screen, sorted and filtered by keys."""
 
-from __future__ import annotations
-
 import pytest
 from big_studies import grid, many
 from chromium import CHROMIUM
@@ -33,7 +31,7 @@ def report(tmp_path_factory):
 
 def column(browser, number):
     """The cells of a column, of the rows that are shown."""
-    texts: list[str] = browser.run(f"{SHOWN}.map((row) => row.cells[{number}].textContent.trim())")
+    texts = browser.run(f"{SHOWN}.map((row) => row.cells[{number}].textContent.trim())")
     return texts
 
 

@@ -4,8 +4,6 @@ Environments and data go to a cache outside the repository; a second run reuses 
 and kept, so that ``--only timm`` renews one row of the table.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess
@@ -14,11 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.compat import data, environments, table
-from tests.compat.projects import PROJECTS, Project
+from tests.compat.projects import PROJECTS
 from tests.compat.runs import Row, run
 
 
-def main() -> int:
+def main():
     """Run the matrix; the exit code counts nothing, the table tells."""
     parser = argparse.ArgumentParser(prog="python -m tests.compat", description=__doc__)
     names = ", ".join(project.key for project in PROJECTS)
@@ -31,7 +29,7 @@ def main() -> int:
         "--table", action="store_true", help="print what was found before, and run nothing"
     )
     args = parser.parse_args()
-    cache: Path = args.cache
+    cache = args.cache
     cache.mkdir(parents=True, exist_ok=True)
     if not args.table:
         below = environments.base(cache)
@@ -46,13 +44,11 @@ def main() -> int:
     return 0
 
 
-def _work(cache: Path, project: Project) -> Path:
+def _work(cache, project):
     return cache / "runs" / project.key
 
 
-def _row(
-    project: Project, below: environments.Environment, pictures: Path, cache: Path, budget: float
-) -> Row:
+def _row(project, below, pictures, cache, budget):
     work = _work(cache, project)
     work.mkdir(parents=True, exist_ok=True)
     try:
@@ -64,7 +60,7 @@ def _row(
     return run(project, where, pictures, work, budget)
 
 
-def _row_of(path: Path) -> Row:
+def _row_of(path):
     fields = json.loads(path.read_text())
     return Row(
         **{

@@ -1,10 +1,7 @@
 """Small generated data in the layouts that the projects want: class folders, boxes, captions, tar shards."""
 
-from __future__ import annotations
-
 import io
 import tarfile
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -13,7 +10,7 @@ _COUNTS = {"train": 192, "val": 32}
 _SIDE = 96
 
 
-def make(folder: Path) -> Path:
+def make(folder):
     """Make them all, once; the value is the folder."""
     if (folder / "done").exists():
         return folder
@@ -37,12 +34,12 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def _save(picture: Image.Image, path: Path) -> None:
+def _save(picture, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.save(path)
 
 
-def _shards(pictures: list[Path], folder: Path) -> None:
+def _shards(pictures, folder):
     folder.mkdir(exist_ok=True)
     for number in range(4):
         with tarfile.open(folder / f"{number}.tar", "w") as shard:

@@ -27,10 +27,10 @@ class Environment:
     base: Path
 
     @property
-    def python(self) -> str:
+    def python(self):
         return str(self.folder / "bin" / "python")
 
-    def variables(self) -> dict[str, str]:
+    def variables(self):
         """As a shell that activated it has them."""
         path = os.pathsep.join(
             [str(self.folder / "bin"), str(self.base / "bin"), os.environ["PATH"]]
@@ -38,7 +38,7 @@ class Environment:
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return {**kept, "PATH": path, "VIRTUAL_ENV": str(self.folder)}
 
-    def version(self, package: str) -> str:
+    def version(self, package):
         """Of an installed distribution."""
         ask = f"from importlib.metadata import version; print(version({package!r}))"
         return subprocess.run(
@@ -46,7 +46,7 @@ class Environment:
         ).stdout.strip()
 
 
-def base(cache: Path) -> Environment:
+def base(cache):
     """torch and Stash, from this checkout; made once, Stash installed again every time."""
     folder = cache / "base"
     made = Environment(folder, folder)
@@ -56,7 +56,7 @@ def base(cache: Path) -> Environment:
     return made
 
 
-def layer(name: str, requirements: tuple[str, ...], below: Environment, cache: Path) -> Environment:
+def layer(name, requirements, below, cache):
     """The environment of one project; made again only when its requirements change. Raises CalledProcessError."""
     made = Environment(cache / name, below.folder)
     wanted, done = json.dumps(requirements), cache / name / "requirements.json"
@@ -75,7 +75,7 @@ def layer(name: str, requirements: tuple[str, ...], below: Environment, cache: P
     return made
 
 
-def _install(pip: Environment, into: Environment, what: tuple[str, ...], cache: Path) -> None:
+def _install(pip, into, what, cache):
     constraints = cache / "constraints.txt"
     constraints.write_text("\n".join(_PINNED) + "\n")
     command = [

@@ -21,11 +21,11 @@ class Project:
     variables: tuple[tuple[str, str], ...] = ()
 
 
-def _script(name: str) -> tuple[str, ...]:
+def _script(name):
     return (f"{{scripts}}/{name}.py", "{data}", "{out}")
 
 
-def _ranks(name: str) -> tuple[str, ...]:
+def _ranks(name):
     """A script that trains on one device unless it is started as ranks."""
     return ("--nproc-per-node", "2", *_script(name))
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import shlex
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +19,6 @@ from statistics import fmean, stdev
 import psutil
 
 from stash.core.artefact import load
-from tests.compat.environments import Environment
-from tests.compat.projects import Project
 
 _HERE = Path(__file__).parent
 _PLAIN_SECONDS = 8.0
@@ -54,7 +51,7 @@ class Row:
     trouble: tuple[str, ...] = ()
 
 
-def run(project: Project, where: Environment, data: Path, work: Path, budget: float) -> Row:
+def run(project, where, data, work, budget):
     """All runs of one project; whatever goes wrong is in the row."""
     out = work / "out"
     out.mkdir(parents=True, exist_ok=True)
@@ -95,9 +92,7 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
     return _read(Row(**found), where, profile)
 
 
-def plain_step(
-    words: Sequence[str], where: Environment, variables: dict[str, str], work: Path, name: str
-) -> float | None:
+def plain_step(words, where, variables, work, name):
     """Mean step of the command as Stash would start it, without Stash; None if it never stepped."""
     asked = [where.python, "-m", "stash", "profile", "--dry-run", *words]
     output = subprocess.run(
@@ -125,12 +120,12 @@ def plain_step(
     return _trimmed([later - earlier for earlier, later in pairwise(ends)])
 
 
-def _assigns(parts: Sequence[str]) -> bool:
+def _assigns(parts):
     """Whether all of them are settings that stand before a command."""
     return all("=" in part and part.partition("=")[0].isidentifier() for part in parts)
 
 
-def _call(command: Sequence[str], variables: dict[str, str], work: Path, name: str) -> int:
+def _call(command, variables, work, name):
     with (work / f"{name}.stdout").open("w") as out, (work / f"{name}.stderr").open("w") as errors:
         process = psutil.Popen(command, env=variables, cwd=work, stdout=out, stderr=errors)
         try:
@@ -141,19 +136,19 @@ def _call(command: Sequence[str], variables: dict[str, str], work: Path, name: s
                     each.kill()
 
 
-def _trimmed(seconds: Sequence[float]) -> float | None:
+def _trimmed(seconds):
     """The mean without a tenth at either end: steps that hold a validation loop or a checkpoint are no steps."""
     cut = len(seconds) // 10
     kept = sorted(seconds)[cut : len(seconds) - cut]
     return fmean(kept) if kept else None
 
 
-def _last_words(path: Path) -> str:
+def _last_words(path):
     lines = path.read_text(errors="replace").strip().splitlines()
     return lines[-1][:300] if lines else "ended without a word"
 
 
-def _contents(folder: Path) -> dict[str, str]:
+def _contents(folder):
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -161,7 +156,7 @@ def _contents(folder: Path) -> dict[str, str]:
     }
 
 
-def _read(row: Row, where: Environment, profile: Path) -> Row:
+def _read(row, where, profile):
     """The row with what the profile says, if there is one."""
     if not profile.exists():
         return row

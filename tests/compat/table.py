@@ -1,11 +1,5 @@
 """The table that docs/compatibility.md sums up, from rows that were measured. Measures nothing."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
-from tests.compat.runs import Row
-
 _HEAD = (
     "project",
     "version",
@@ -28,12 +22,12 @@ _OF_THE_MACHINE = ("one device", "one node", "the job runs on CPUs")
 """Reasons that say nothing of the project."""
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows):
     """The whole table."""
     return "\n".join([_line(_HEAD), "|" + "---|" * len(_HEAD), *map(line, rows)])
 
 
-def line(row: Row) -> str:
+def line(row):
     """One row."""
     unknown = {
         name: why for name, why in row.unknown.items() if not why.startswith(_OF_THE_MACHINE)
@@ -49,7 +43,7 @@ def line(row: Row) -> str:
     return _line((*what, *steps, why, "; ".join(row.trouble), row.day))
 
 
-def _input(row: Row) -> tuple[str, str, str]:
+def _input(row):
     """What a step's input costs: plain steps less those on one batch again and again; what Stash says; whether right.
 
     Right is within 15 % of the step, or within Stash's own interval.
@@ -65,15 +59,15 @@ def _input(row: Row) -> tuple[str, str, str]:
     return f"{truth / step:.0%}", f"{value / step:.0%}", right
 
 
-def _line(cells: Sequence[str]) -> str:
+def _line(cells):
     return "| " + " | ".join((cell or "–").replace("|", "\\|") for cell in cells) + " |"
 
 
-def _ms(seconds: float) -> str:
+def _ms(seconds):
     return f"{seconds * 1e3:.0f} ms" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row):
     """How the profiled step compares with the plain ones; nothing where either is too noisy to tell."""
     if not row.plain or row.profiled is None:
         return ""

@@ -3,8 +3,6 @@
 Exit status 1 if a case failed. ``docs/reliability.md`` sums it up.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import signal
@@ -17,15 +15,14 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))  # as pytest's settings do
 
-from tests.faults.case import Case
 from tests.faults.cases import all_cases
-from tests.faults.driver import Verdict, play
+from tests.faults.driver import play
 
 _FOLDER = "faults-"
 """What a case's folder begins with."""
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--kind", default="", help="cases of this kind")
@@ -49,14 +46,14 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _signals_as_in_a_terminal() -> None:
+def _signals_as_in_a_terminal():
     """What nohup and a shell's ``&`` let be ignored, the cases' processes would ignore too."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
-def _played(case: Case) -> Verdict:
+def _played(case):
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
         verdict = play(case, Path(folder))
     print(
@@ -67,7 +64,7 @@ def _played(case: Case) -> Verdict:
     return verdict
 
 
-def summary(verdicts: list[Verdict]) -> str:
+def summary(verdicts):
     """In Markdown: how many cases of each kind held, and how long they took to end."""
     rows = ["| kind | cases | held | median s to the end | longest |", "| --- " * 5 + "|"]
     for kind in dict.fromkeys(v.case.kind for v in verdicts):
@@ -80,7 +77,7 @@ def summary(verdicts: list[Verdict]) -> str:
     return "\n".join(rows)
 
 
-def table(verdicts: list[Verdict]) -> str:
+def table(verdicts):
     """In Markdown: case, outcome, seconds to the end, rounds kept, what was said."""
     rows = [
         "| kind | case | outcome | exit | s | rounds kept | its last line |",
@@ -95,11 +92,11 @@ def table(verdicts: list[Verdict]) -> str:
     return "\n".join(rows)
 
 
-def _without_folder(text: str) -> str:
+def _without_folder(text):
     return re.sub(rf"{re.escape(tempfile.gettempdir())}/{_FOLDER}\w+/(?:work/)?", "", text)
 
 
-def _commit() -> str:
+def _commit():
     done = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     )

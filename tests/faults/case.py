@@ -23,7 +23,7 @@ class Room:
     """For what the case needs besides, which is not looked at when it is over."""
 
     @property
-    def state(self) -> Path:
+    def state(self):
         """Where killed profiles leave what is to be put back."""
         return self.outside / "state"
 

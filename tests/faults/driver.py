@@ -14,7 +14,6 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +50,7 @@ class Verdict:
     """Its last line."""
 
 
-def play(case: Case, folder: Path) -> Verdict:
+def play(case, folder):
     """Play ``case`` in an empty folder of its own."""
     room = Room(folder / "work", folder / "tmp", folder / "outside")
     for path in (room.work, room.temporary, room.outside):
@@ -64,7 +63,7 @@ def play(case: Case, folder: Path) -> Verdict:
     before, shared = _contents(room.work), shared_memory()
     run = _started(case, room)
     began = time.monotonic()
-    problems: list[str] = []
+    problems = []
     try:
         if case.act is not None:
             case.act(run, room)
@@ -82,7 +81,7 @@ def play(case: Case, folder: Path) -> Verdict:
     )
 
 
-def _started(case: Case, room: Room) -> Started:
+def _started(case, room):
     output, log = room.work / "run.stash.json", room.outside / "stderr.log"
     usual = [
         word
@@ -99,7 +98,7 @@ def _started(case: Case, room: Room) -> Started:
     return Started(words, output, log, room.work, variables, own=case.program is None)
 
 
-def _ended(run: Started, limit: float) -> tuple[Outcome, bool]:
+def _ended(run, limit):
     """What it came to; and whether it had to be killed after ``limit`` seconds."""
     try:
         stdout, _ = run.popen.communicate(timeout=limit)
@@ -119,7 +118,7 @@ def _ended(run: Started, limit: float) -> tuple[Outcome, bool]:
     return Outcome(run.popen.returncode, stdout, run.stderr_text(), profile, survivors), hung
 
 
-def _wrong(case: Case, room: Room, outcome: Outcome, before: dict[str, str]) -> Iterator[str]:
+def _wrong(case, room, outcome, before):
     expected, words = case.expected, outcome.stdout + outcome.stderr
     if outcome.code not in expected.codes:
         yield f"exit status {outcome.code}, not {' or '.join(map(str, expected.codes))}"
@@ -153,11 +152,11 @@ def _wrong(case: Case, room: Room, outcome: Outcome, before: dict[str, str]) -> 
         yield wrong
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches(name, patterns):
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def _contents(folder: Path) -> dict[str, str]:
+def _contents(folder):
     """Every file below a folder, with a digest of its content; a link counts as where it leads."""
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -169,14 +168,14 @@ def _contents(folder: Path) -> dict[str, str]:
     return found
 
 
-def shared_memory() -> set[str]:
+def shared_memory():
     with contextlib.suppress(OSError):
         # other tests' own
         return {name for name in os.listdir("/dev/shm") if not name.startswith("stash-test-")}
     return set()
 
 
-def left_in_memory(before: set[str]) -> list[str]:
+def left_in_memory(before):
     """What came since and stays; other programs' comes and goes."""
     deadline = time.monotonic() + _PARTING * _slowness()
     while (
@@ -186,7 +185,7 @@ def left_in_memory(before: set[str]) -> list[str]:
     return left
 
 
-def _is_in_use(name: str) -> bool:
+def _is_in_use(name):
     """Whether a live process has it: one of a case that is played at the same time."""
     path = Path("/dev/shm", name)
     if has_owner(path):
@@ -198,10 +197,10 @@ def _is_in_use(name: str) -> bool:
     return False
 
 
-def _slowness() -> float:
+def _slowness():
     """How much longer than on a quiet machine things may take now: as often as its cores are wanted."""
     return max(1.0, 1.5 * os.getloadavg()[0] / (os.cpu_count() or 1)) * 2
 
 
-def _last(text: str) -> str:
+def _last(text):
     return (text.strip().splitlines() or [""])[-1]

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,7 +84,7 @@ class Outcome:
     """Why it ended, where that was not its time."""
 
     @property
-    def is_right(self) -> bool:
+    def is_right(self):
         """All is in the model once, or the exit status admits that it is not."""
         return self.lost == self.doubled == 0 or self.exits[-1] == 1
 
@@ -92,7 +92,7 @@ class Outcome:
 # Faults of forked processes
 
 
-def list_faults() -> Iterator[Fault]:
+def list_faults():
     """Every fault that forked processes suffer."""
     yield Fault("none")
     worker = (
@@ -162,49 +162,47 @@ def list_faults() -> Iterator[Fault]:
         yield Fault("the checkpoints' disk is full", resumes=True, disk_bytes=65536)
 
 
-def _newest(folder: Path, shard: int) -> Path:
+def _newest(folder, shard):
     return max(folder.glob(f"shard{shard}-*.ckpt"))
 
 
-def _tear(folder: Path, shards: int) -> None:
+def _tear(folder, shards):
     for shard in range(shards):
         path = _newest(folder, shard)
         os.truncate(path, path.stat().st_size // 2)
 
 
-def _flip(folder: Path) -> None:
+def _flip(folder):
     path = _newest(folder, 0)
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
 
 
-def _remove(folder: Path) -> None:
+def _remove(folder):
     for path in folder.glob("shard0-*.ckpt"):
         path.unlink()
 
 
-def through(
-    rate: float = 0.0, cut_bytes: int = 0, cuts: int = 10**6, silent_seconds: float = 0.0
-) -> Callable[[str, Any], Any]:
+def through(rate=0.0, cut_bytes=0, cuts=10**6, silent_seconds=0.0):
     """Have the first worker reach servers through a link that is slow, or is cut or silent after so many bytes."""
     left = [cuts]
 
-    def address_of(worker: str, address: Any) -> Any:
+    def address_of(worker, address):
         if worker != "worker1":
             return address
         listener = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=relay, args=(listener, address), daemon=True).start()
         return listener.getsockname()[:2]
 
-    def relay(listener: socket.socket, address: Any) -> None:
+    def relay(listener, address):
         near, _ = listener.accept()
         with suppress(OSError):
             far = socket.create_connection(address)
             for ends in ((near, far), (far, near)):
                 threading.Thread(target=carry, args=ends, daemon=True).start()
 
-    def carry(source: socket.socket, target: socket.socket) -> None:
+    def carry(source, target):
         moved = 0
         with suppress(OSError):
             while content := source.recv(4096):
@@ -224,7 +222,7 @@ def through(
     return address_of
 
 
-def suffer(fault: Fault, folder: Path) -> Outcome:
+def suffer(fault, folder):
     """Train while it happens, and once more if that is what it takes."""
     (folder / "job.py").write_text(JOB)
     kept = folder / "kept"
@@ -252,11 +250,11 @@ def suffer(fault: Fault, folder: Path) -> Outcome:
             subprocess.run(("umount", "-l", kept), check=True)
 
 
-def _mount(folder: Path, size: int) -> None:
+def _mount(folder, size):
     subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder), check=True)
 
 
-def _train(fault: Fault, folder: Path, kept: Path, name: str) -> Outcome:
+def _train(fault, folder, kept, name):
     place = folder / name
     place.mkdir()
     workers = tuple(
@@ -272,14 +270,14 @@ def _train(fault: Fault, folder: Path, kept: Path, name: str) -> Outcome:
         model=str(place / "model.pt"),
     )
     machines = ForkedMachines(orders, place, fault.moments, fault.links)
-    noticed: list[float] = []
+    noticed = []
     rehearsal = Rehearsal(
         orders,
         machines,
         place,
         (),
         lambda event: noticed.append(time.monotonic()) if event.what in _NOTICES else None,
-    )  # type: ignore[arg-type]
+    )
     code, reason = 0, ""
     try:
         account = rehearsal.run()
@@ -296,7 +294,7 @@ def _train(fault: Fault, folder: Path, kept: Path, name: str) -> Outcome:
     )
 
 
-def compare(model: Path, books: LeaseBooks | None) -> tuple[float | None, float | None]:
+def compare(model, books):
     """(lost, doubled): what the model counted against the samples that were given out."""
     if books is None or not model.exists():
         return None, None
@@ -322,7 +320,7 @@ loss: {gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}
 types: [{name: a, gpus: 1, batch: 16, samples_per_second: 64, quota: 2, dollars_per_hour: 1}]
 """
 _SPOT = (sys.executable, "-m", "stash", "spot")
-ON_RAY: tuple[tuple[str, str, int, str], ...] = (
+ON_RAY = (
     ("kill -9 of a worker (Ray)", "ray::WorkerActor", signal.SIGKILL, ""),
     ("kill -9 of a server (Ray)", "ray::ServerActor", signal.SIGKILL, ""),
     ("kill -9 of the coordinator (Ray)", "ray::Coordinator", signal.SIGKILL, "again"),
@@ -334,7 +332,7 @@ ON_RAY: tuple[tuple[str, str, int, str], ...] = (
 """Name, process, signal, and whether another run follows, or is there at the same time."""
 
 
-def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path) -> Outcome:
+def suffer_on_ray(name, process, number, more, folder):
     """The same of a real run of the command."""
     (folder / "job.py").write_text(JOB)
     (folder / "pool.yaml").write_text(POOL)
@@ -362,7 +360,7 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
         )
     if process:
         os.kill(_find(process, folder), number)
-    exits: tuple[int, ...] = ()
+    exits = ()
     last, words = "first", ""
     if more == "both":
         other = _start(folder, seconds, "other")
@@ -383,11 +381,11 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     )
 
 
-def _find(process: str, folder: Path) -> int:
+def _find(process, folder):
     """The first of the run's processes of that name; Ray adds to an actor's what it is doing."""
-    found: list[int] = []
+    found = []
 
-    def look() -> list[int]:
+    def look():
         for number in find_by_variable("STASH_BENCHED", str(folder)):
             with suppress(OSError):
                 if process.encode() in Path(f"/proc/{number}/cmdline").read_bytes():
@@ -398,7 +396,7 @@ def _find(process: str, folder: Path) -> int:
     return min(found)
 
 
-def _start(folder: Path, seconds: float, name: str) -> subprocess.Popen[str]:
+def _start(folder, seconds, name):
     where = (
         "--on",
         "local",
@@ -421,13 +419,13 @@ def _start(folder: Path, seconds: float, name: str) -> subprocess.Popen[str]:
     )
 
 
-def _wait(condition: Callable[[], Any], seconds: float = 400.0) -> None:
+def _wait(condition, seconds=400.0):
     until = time.monotonic() + seconds
     while not condition() and time.monotonic() < until:
         time.sleep(0.1)
 
 
-def _noticed(log: Path) -> float | None:
+def _noticed(log):
     """Seconds from the last update of who was missed until that."""
     content = json.loads(log.read_text())
     known = [
@@ -447,7 +445,7 @@ def _noticed(log: Path) -> float | None:
     return known[0]["at"] - max(own, default=known[0]["at"])
 
 
-def main() -> int:
+def main():
     options = arguments(
         __doc__,
         only=("", "play the faults with this in their name"),
@@ -455,14 +453,13 @@ def main() -> int:
     )
     torch.set_num_threads(1)
     began, outcomes = time.monotonic(), []
-    plays: list[tuple[str, Callable[[Path], Outcome]]] = [
-        (fault.name, lambda folder, fault=fault: suffer(fault, folder))
-        for fault in list_faults()  # type: ignore[misc]
+    plays = [
+        (fault.name, lambda folder, fault=fault: suffer(fault, folder)) for fault in list_faults()
     ]
     if not options.no_ray:
         plays += [
             (case[0], lambda folder, case=case: suffer_on_ray(*case, folder)) for case in ON_RAY
-        ]  # type: ignore[misc]
+        ]
     for name, play in plays:
         if options.only in name:
             with tempfile.TemporaryDirectory(prefix="exactly-once-") as folder:
@@ -478,7 +475,7 @@ def main() -> int:
     return bool(wrong)
 
 
-def _row(found: Outcome) -> tuple[object, ...]:
+def _row(found):
     noticed = None if found.noticed_seconds is None else f"{found.noticed_seconds:.1f} s"
     counts = ("no model" if each is None else f"{each:g}" for each in (found.lost, found.doubled))
     return found.name, noticed, *counts, ", then ".join(map(str, found.exits)), found.reason[:90]

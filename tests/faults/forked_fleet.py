@@ -12,11 +12,10 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ class Moment:
     counts_as_gone: bool = False
     """While it is stopped the head is told that it is gone; then it goes on all the same."""
 
-    def act(self) -> None:
+    def act(self):
         os.kill(os.getpid(), signal.SIGKILL if self.stop_seconds is None else signal.SIGSTOP)
 
 
@@ -62,7 +61,7 @@ class _Office(BaseManager):
 class ForkedFleet:
     """The head's actors, as ``ActorFleet`` has them."""
 
-    def __init__(self, orders: TrainingOrders, machines: Connection) -> None:
+    def __init__(self, orders, machines):
         self._orders, self._machines = orders, machines
         self._coordinator = Coordinator(len(orders.servers), orders.workers[0].samples, LEASE_KEY)
         self._news: queue.Queue[tuple[str, bool, Any]] = queue.Queue()
@@ -72,21 +71,21 @@ class ForkedFleet:
         self._office = _serve(_Desk(self._coordinator, self._news))
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def _listen(self) -> None:
+    def _listen(self):
         with contextlib.suppress(EOFError, OSError):
             while True:
                 self._news.put((self._machines.recv(), False, GoneError()))
 
-    def ask(self, method: str, *words: Any) -> Any:
+    def ask(self, method, *words):
         return getattr(self._coordinator, method)(*words)
 
-    def start_server(self, name: str, number: int) -> None:
+    def start_server(self, name, number):
         self._machines.send((name, number, self._office))
 
-    def start_worker(self, place: WorkerPlace) -> None:
+    def start_worker(self, place):
         self._machines.send((place.name, place, self._office))
 
-    def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+    def changes(self, seconds):
         try:
             name, arrived, answer = self._news.get(timeout=seconds)
         except queue.Empty:
@@ -96,16 +95,16 @@ class ForkedFleet:
             self._controls[name] = _connect(address)
         return [(name, arrived, answer)]
 
-    def end_hanging(self) -> list[str]:
+    def end_hanging(self):
         return []
 
-    def applied_ranges(self, names: Sequence[str]) -> list[Any] | None:
+    def applied_ranges(self, names):
         return self._answers([self._pool.submit(self._controls[name].applied) for name in names])
 
-    def begin_saving(self, names: Sequence[str]) -> None:
+    def begin_saving(self, names):
         self._saving = [self._pool.submit(self._controls[name].save) for name in names]
 
-    def has_saved(self, seconds: float = 0.0) -> bool | None:
+    def has_saved(self, seconds=0.0):
         until = time.monotonic() + seconds
         while not all(each.done() for each in self._saving) and time.monotonic() < until:
             time.sleep(0.02)
@@ -113,14 +112,14 @@ class ForkedFleet:
             return False
         return None if self._answers(self._saving) is None else True
 
-    def save_model(self, names: Sequence[str], path: Path) -> bool:
+    def save_model(self, names, path):
         arrays = self._answers([self._pool.submit(self._controls[name].packed) for name in names])
         if arrays is None:
             return False
         server.save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
         return True
 
-    def _answers(self, futures: Sequence[Future[Any]]) -> list[Any] | None:
+    def _answers(self, futures):
         try:
             return [each.result(_ANSWER_SECONDS) for each in futures]
         except (EOFError, ConnectionError, TimeoutError):
@@ -128,27 +127,27 @@ class ForkedFleet:
         except Exception as error:
             raise self.describe_error("a server", error) from error
 
-    def is_gone(self, error: Exception) -> bool:
+    def is_gone(self, error):
         return isinstance(error, GoneError)
 
-    def describe_error(self, who: str, error: Exception) -> StashError:
+    def describe_error(self, who, error):
         return (
             error
             if isinstance(error, UserError)
             else JobError(f"{who} failed: {type(error).__name__}: {error}")
         )
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         self._machines.send((name, None, None))
 
-    def close(self) -> None:
+    def close(self):
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class _Desk:
     """What workers and servers call in the head's process."""
 
-    def __init__(self, coordinator: Coordinator, news: queue.Queue[tuple[str, bool, Any]]) -> None:
+    def __init__(self, coordinator, news):
         self.join, self.servers = coordinator.join, coordinator.servers
         self.next_lease, self.later = coordinator.next_lease, coordinator.later
         self.tell = lambda name, arrived, answer: news.put((name, arrived, answer))
@@ -157,7 +156,7 @@ class _Desk:
 class _Control:
     """What the head calls in a server's process."""
 
-    def __init__(self, shard: server.ParameterShard, folder: Path) -> None:
+    def __init__(self, shard, folder):
         self.applied = lambda: shard.applied.ranges
         self.save = lambda: str(shard.save(folder))
         self.packed = lambda: shard.pack().numpy()
@@ -167,7 +166,7 @@ _METHODS = ("join", "servers", "next_lease", "later", "tell", "applied", "save",
 _Office.register("desk", exposed=_METHODS)
 
 
-def _serve(desk: object) -> Any:
+def _serve(desk):
     """Answer in threads; the address."""
     office = type("_Own", (BaseManager,), {})
     office.register("desk", lambda: desk, exposed=_METHODS)
@@ -176,13 +175,13 @@ def _serve(desk: object) -> Any:
     return served.address
 
 
-def _connect(address: Any) -> Any:
+def _connect(address):
     office = _Office(address, LEASE_KEY)
     office.connect()
-    return office.desk()  # type: ignore[attr-defined]
+    return office.desk()
 
 
-def _serve_shard(orders: TrainingOrders, name: str, number: int, desk: Any) -> None:
+def _serve_shard(orders, name, number, desk):
     shard = server.ParameterShard(load_job(orders.job), number, len(orders.servers))
     found = shard.resume(Path(orders.checkpoints))
     served = server.ShardServer(shard, _HOST, server.RunKeys(SECRET, LEASE_KEY), orders.at_once)
@@ -192,9 +191,7 @@ def _serve_shard(orders: TrainingOrders, name: str, number: int, desk: Any) -> N
     shard.failure.result()
 
 
-def _train(
-    orders: TrainingOrders, place: WorkerPlace, desk: Any, links: Callable[[str, Any], Any]
-) -> int:
+def _train(orders, place, desk, links):
     trainer = worker.Trainer(load_job(orders.job), len(orders.servers), place.samples)
     desk.join(place.name, place.samples)
     desk.tell(place.name, True, None)
@@ -203,7 +200,7 @@ def _train(
         next_lease, later = desk.next_lease, desk.later
 
         @staticmethod
-        def servers() -> Any:
+        def servers():
             return tuple(links(place.name, address) for address in desk.servers())
 
     return worker.work(place.name, trainer, _Client(), worker.Pacing(place.seconds), SECRET)
@@ -212,7 +209,7 @@ def _train(
 # Where a process acts: by name, the object and attribute whose calls are counted, and whether before or after one.
 
 _BEFORE, _AFTER, _HALF = "before", "after", "half"
-POINTS: Mapping[str, tuple[Any, str, str]] = {
+POINTS = {
     "has a lease": (worker.Trainer, "gradients", _BEFORE),
     "has its gradient": (worker.Trainer, "is_finite", _AFTER),
     "has sent half its gradient": (worker, "send_bytes", _HALF),
@@ -230,12 +227,12 @@ POINTS: Mapping[str, tuple[Any, str, str]] = {
 }
 
 
-def _arm(moment: Moment) -> None:
+def _arm(moment):
     """Have this process act at its point."""
     place, attribute, when = POINTS[moment.point]
     original, left = getattr(place, attribute), [moment.count]
 
-    def call(*words: Any, **named: Any) -> Any:
+    def call(*words, **named):
         left[0] -= 1
         if left[0] or when == _AFTER:
             found = original(*words, **named)
@@ -273,7 +270,7 @@ class ForkedMachines:
     _head: int = 0
     _status: int | None = None
 
-    def start(self) -> None:
+    def start(self):
         # imports much, once for all that are forked
         torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1.0)
         write_orders(self.folder, self.orders)
@@ -281,12 +278,12 @@ class ForkedMachines:
         self._head = self._fork("head", lambda: self._lead(theirs))
         theirs.close()
 
-    def _lead(self, pipe: Connection) -> int:
+    def _lead(self, pipe):
         self._pipe.close()
         with mock.patch.object(actors, "ActorFleet", lambda orders: ForkedFleet(orders, pipe)):
             return head.main(self.folder)
 
-    def _fork(self, name: str, task: Callable[[], int]) -> int:
+    def _fork(self, name, task):
         number = os.fork()
         if number:
             self._names[number] = name
@@ -301,10 +298,10 @@ class ForkedMachines:
         finally:
             os._exit(code)
 
-    def launch(self, name: str) -> None:
+    def launch(self, name):
         """The head asks for it itself."""
 
-    def running(self) -> bool:
+    def running(self):
         with contextlib.suppress(EOFError, OSError):
             while self._pipe.poll():
                 self._take(*self._pipe.recv())
@@ -316,28 +313,28 @@ class ForkedMachines:
                 os.kill(number, signal.SIGCONT)
         return self._status is None
 
-    def _take(self, name: str, place: Any, office: Any) -> None:
+    def _take(self, name, place, office):
         if office is None:
             for number, own in self._names.items():
                 if own == name:
                     os.kill(number, signal.SIGKILL)
             return
 
-        def run(desk: Any) -> Any:
+        def run(desk):
             if isinstance(place, WorkerPlace):
                 return _train(self.orders, place, desk, self.links)
             return _serve_shard(self.orders, name, place, desk)
 
         self._fork(name, lambda: _act_out(name, _connect(office), run))
 
-    def _ended(self) -> Iterator[tuple[int, int]]:
+    def _ended(self):
         while self._names:
             number, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
             if not number:
                 return
             yield number, status
 
-    def _note(self, number: int, status: int) -> None:
+    def _note(self, number, status):
         name = self._names[number]
         if os.WIFSTOPPED(status):
             moment = next(each for each in self.moments if each.who == name)
@@ -355,17 +352,17 @@ class ForkedMachines:
         if status and number != self._head:
             self._tell(name)
 
-    def _tell(self, name: str) -> None:
+    def _tell(self, name):
         with contextlib.suppress(OSError):
             self._pipe.send(name)
 
-    def head_output(self) -> str:
+    def head_output(self):
         return ""
 
-    def status(self) -> int | None:
+    def status(self):
         return self._status
 
-    def close(self) -> None:
+    def close(self):
         for number in list(self._names):
             os.kill(number, signal.SIGKILL)
             os.waitpid(number, 0)
@@ -373,10 +370,10 @@ class ForkedMachines:
         self._pipe.close()
 
 
-def _act_out(name: str, desk: Any, task: Callable[[Any], Any]) -> int:
+def _act_out(name, desk, task):
     """Do it, and tell the head how it ended."""
     try:
-        answer: Any = task(desk)
+        answer = task(desk)
     except StashError as error:
         answer = error
     with contextlib.suppress(Exception):

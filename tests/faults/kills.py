@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import cycle
@@ -48,7 +47,7 @@ workloads: [{name: mine, command: [overwrites.py]}]
 targets: [{engine: local}]
 settings: {budget: 60s}
 """
-COMMANDS: dict[str, tuple[str, ...]] = {
+COMMANDS = {
     "profile": ("profile", *FOREVER, "-o", "run.stash.json", "overwrites.py"),
     "fix": ("fix", "--budget", "300", "-o", "run.fix.json", "overwrites.py"),
     "watch": ("watch", "-o", "run.watch.jsonl", "overwrites.py"),
@@ -66,7 +65,7 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def started(command: str) -> Iterator[tuple[Started, dict[Path, bytes]]]:
+def started(command):
     """One of the commands in a folder of its own, and what was in the user's files before."""
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
         folder, work = Path(name), Path(name) / "work"
@@ -88,19 +87,19 @@ def started(command: str) -> Iterator[tuple[Started, dict[Path, bytes]]]:
             run.popen.communicate()
 
 
-def launcher(run: Started) -> None:
+def launcher(run):
     run.popen.kill()
 
 
-def group(run: Started) -> None:
+def group(run):
     os.killpg(run.popen.pid, signal.SIGKILL)
 
 
-def session(run: Started) -> None:
+def session(run):
     _kill(each for each in run.processes() if os.getsid(each.pid) == run.popen.pid)
 
 
-def launcher_and_supervisor(run: Started) -> None:
+def launcher_and_supervisor(run):
     _kill(
         each
         for each in run.processes()
@@ -108,7 +107,7 @@ def launcher_and_supervisor(run: Started) -> None:
     )
 
 
-def everything(run: Started) -> None:
+def everything(run):
     """As the end of a control group does, or of the machine; then the next command is typed."""
     processes = run.processes()
     for process in processes:  # none of them sees another die
@@ -119,7 +118,7 @@ def everything(run: Started) -> None:
     type_next_command(run.log.parent)
 
 
-def type_next_command(folder: Path) -> None:
+def type_next_command(folder):
     """Any command puts back and sweeps what killed ones left."""
     subprocess.run(
         [sys.executable, "-m", "stash", "lab", "zoo"],
@@ -134,7 +133,7 @@ def type_next_command(folder: Path) -> None:
     )
 
 
-KILLS: dict[str, Callable[[Started], None]] = {
+KILLS = {
     "the launcher": launcher,
     "its process group": group,
     "its session": session,
@@ -143,24 +142,24 @@ KILLS: dict[str, Callable[[Started], None]] = {
 }
 
 
-def _kill(processes: object) -> None:
-    for process in list(processes):  # type: ignore[call-overload]
+def _kill(processes):
+    for process in list(processes):
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
-def _is_stashs(process: psutil.Process, run: Started) -> bool:
+def _is_stashs(process, run):
     return process.pid == run.popen.pid or "supervisor.py" in " ".join(process.cmdline())
 
 
-def gone(run: Started) -> bool:
+def gone(run):
     deadline = time.monotonic() + _MAX_SECONDS
     while run.processes() and time.monotonic() < deadline:
         time.sleep(0.05)
     return not run.processes()
 
 
-def killed(kind: str, after: float) -> Outcome:
+def killed(kind, after):
     with started("profile") as (run, files):
         run.wait_until(lambda: all(_content(path) != content for path, content in files.items()))
         time.sleep(after)
@@ -174,7 +173,7 @@ def killed(kind: str, after: float) -> Outcome:
         return Outcome(kind, seconds if gone(run) and not changed(files) else None)
 
 
-def killed_at_random(command: str, kind: str, after: float) -> Outcome:
+def killed_at_random(command, kind, after):
     """One command, killed ``after`` so many seconds; seconds until nothing of it was left, its job's end included."""
     before = shared_memory()
     with started(command) as (run, files):
@@ -203,18 +202,18 @@ def killed_at_random(command: str, kind: str, after: float) -> Outcome:
         return Outcome(command, None if faults else time.monotonic() - began)
 
 
-def changed(files: dict[Path, bytes]) -> list[str]:
+def changed(files):
     """The names of those that are not as they were."""
     return [path.name for path, content in files.items() if _content(path) != content]
 
 
-def _content(path: Path) -> bytes:
+def _content(path):
     with contextlib.suppress(OSError):
         return path.read_bytes()
     return b""
 
 
-def asked(number: signal.Signals, after: float) -> Outcome:
+def asked(number, after):
     with started("profile") as (run, _):
         time.sleep(after)
         run.popen.send_signal(number)
@@ -225,9 +224,9 @@ def asked(number: signal.Signals, after: float) -> Outcome:
         return Outcome(number.name, time.monotonic() - began if followed else None)
 
 
-def table(outcomes: list[Outcome], what: str, well: str) -> str:
+def table(outcomes, what, well):
     """In Markdown: a row a kind."""
-    kinds: dict[str, list[float | None]] = defaultdict(list)
+    kinds = defaultdict(list)
     for each in outcomes:
         kinds[each.kind].append(each.seconds)
         kinds["all"].append(each.seconds)
@@ -240,11 +239,11 @@ def table(outcomes: list[Outcome], what: str, well: str) -> str:
     return "\n".join(rows)
 
 
-def spread(count: int, kinds: list[str], seconds: float) -> list[tuple[str, float]]:
+def spread(count, kinds, seconds):
     return [(kinds[each % len(kinds)], seconds * each / max(count - 1, 1)) for each in range(count)]
 
 
-def draw_kills(count: int) -> list[tuple[str, str, float]]:
+def draw_kills(count):
     """Each command as often as the others, in any way at any moment; the same ones every time."""
     chance = random.Random(0)
     return [
@@ -253,7 +252,7 @@ def draw_kills(count: int) -> list[tuple[str, str, float]]:
     ]
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument(

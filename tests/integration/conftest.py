@@ -1,7 +1,5 @@
 """What the integration tests share: a folder of real files, and the real ``stash profile`` (``runs``) on them."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -33,19 +31,19 @@ def start(tmp_path):
     ``program=`` replaces ``python -m stash profile`` and its usual options by a command of the test's own. A script
     that trains with ranks is started as two at once, unless ``as_typed``: few tests are about the start that fails.
     """
-    started: list[Started] = []
+    started = []
 
     def begin(
-        *arguments: object,
-        output: Path | None = None,
-        budget: float = 1,
-        noise: float = 50,
-        folder: Path = SCRIPTS,
-        program: tuple[object, ...] | None = None,
-        as_typed: bool = False,
-        standard_input: Path = Path(os.devnull),
-        **variables: str,
-    ) -> Started:
+        *arguments,
+        output=None,
+        budget=1,
+        noise=50,
+        folder=SCRIPTS,
+        program=None,
+        as_typed=False,
+        standard_input=Path(os.devnull),
+        **variables,
+    ):
         output = output or tmp_path / f"run-{len(started)}.stash.json"
         usual = ("--budget", budget, "--noise", noise, "-o", output)
         usual += () if as_typed else two_ranks(list(map(str, arguments)), folder)
@@ -64,7 +62,7 @@ def start(tmp_path):
 def run_profile(start):
     """``run_profile(*arguments) -> Outcome``: the real command, to its end."""
 
-    def run(*arguments: object, timeout: float = PATIENCE, **options: object) -> Outcome:
+    def run(*arguments, timeout=PATIENCE, **options):
         return start(*arguments, **options).end(timeout)
 
     return run
@@ -77,7 +75,7 @@ def typed(tmp_path, monkeypatch, capsys):
     Starting anything all the same fails the test.
     """
 
-    def run(*arguments: object, output: Path | None = None) -> Outcome:
+    def run(*arguments, output=None):
         output = output or tmp_path / "run.stash.json"
         monkeypatch.chdir(SCRIPTS)
         monkeypatch.setattr(

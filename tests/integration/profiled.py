@@ -1,7 +1,5 @@
 """What a real profile of the integration tests' scripts must be like, whatever the script."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil
@@ -16,10 +14,9 @@ from runs import Outcome, Started
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.core.ladder import NAMES
-from stash.core.records.profile import Block, Profile
 
 
-def _scripts() -> Path:
+def _scripts():
     """The folder of scripts; several workers of one session have copies, as only one command works in a folder."""
     folder = Path(__file__).parents[1] / "integration" / "scripts"
     if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -43,7 +40,7 @@ Start = Callable[..., Started]
 RunProfile = Callable[..., Outcome]
 
 
-def profile_of(outcome: Outcome) -> Profile:
+def profile_of(outcome):
     """The profile of a run that went well; fails with everything that was said if it did not."""
     assert outcome.code == 0, f"exit code {outcome.code}\n{outcome.stdout}\n{outcome.stderr}"
     assert outcome.profile is not None, outcome.stderr
@@ -51,17 +48,17 @@ def profile_of(outcome: Outcome) -> Profile:
     return outcome.profile
 
 
-def blocks_of(profile: Profile, rung: str) -> list[Block]:
+def blocks_of(profile, rung):
     """The blocks measured under one rung."""
     return [block for block in profile.blocks if block.rung == rung]
 
 
-def skipped_rungs(profile: Profile) -> dict[str, str]:
+def skipped_rungs(profile):
     """Why each rung was left out."""
     return {item.rung: item.why for item in profile.skipped}
 
 
-def ladder_of(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> Profile:
+def ladder_of(outcome, rungs=FULL, ranks=2):
     """The profile, after checks that hold for every kind of script on one machine without a GPU."""
     profile = profile_of(outcome)
     assert profile.settings.rungs == rungs
@@ -83,7 +80,7 @@ def ladder_of(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -
     return profile
 
 
-def read_from_disk(profile: Profile) -> None:
+def read_from_disk(profile):
     """Cold blocks read files that were out of the page cache, warm blocks as many in each step, in it."""
     cold, warm = blocks_of(profile, "cold"), blocks_of(profile, "warm")
     assert all(block.resident is not None and block.resident < 0.1 for block in cold)

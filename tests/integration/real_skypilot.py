@@ -4,15 +4,11 @@
 looks up instance types in catalogs that it downloads, so resources are held against its schema alone.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 PYTHON = os.environ.get("STASH_SKY_PYTHON") or (sys.executable if find_spec("sky") else "")
 _REAL = """
@@ -45,9 +41,7 @@ for program, name, *words in json.loads(sys.argv[2]):
 """
 
 
-def ask_skypilot(
-    folder: Path, tasks: Sequence[object], commands: Sequence[Sequence[str]]
-) -> subprocess.CompletedProcess[str]:
+def ask_skypilot(folder, tasks, commands):
     """What it says to them: exit code 0 if it takes all."""
     alone = {
         "PATH": os.environ["PATH"],

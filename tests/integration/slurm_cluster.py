@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ PartitionName=short Nodes=n[1-2] MaxTime=1 State=UP
 """
 
 
-def obstacle() -> str:
+def obstacle():
     """Why there can be no such cluster here; empty if there can."""
     if os.geteuid() != 0:
         return "Slurm's daemons need root"
@@ -82,28 +81,28 @@ class SlurmCluster:
     folder: Path
 
     @property
-    def environment(self) -> Mapping[str, str]:
+    def environment(self):
         """What programs need to find it, and ranks to find each other."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf"), "GLOO_SOCKET_IFNAME": "lo"}
 
-    def attempt(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def attempt(self, *words):
         """A program of Slurm, run to its end."""
         environment = {**os.environ, **self.environment}
         return subprocess.run(
             words, env=environment, capture_output=True, text=True, check=False, timeout=_PATIENCE
         )
 
-    def call(self, *words: str) -> str:
+    def call(self, *words):
         """What a program of Slurm says; fails the test if it cannot do it."""
         done = self.attempt(*words)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
-    def jobs(self) -> list[str]:
+    def jobs(self):
         """``NAME STATE REASON`` of everything in the queue."""
         return self.call("squeue", "--noheader", "--format=%j %T %r").splitlines()
 
-    def until(self, what: str, seconds: float = _PATIENCE) -> None:
+    def until(self, what, seconds=_PATIENCE):
         """Wait until a line of the queue holds ``what``."""
         deadline = time.monotonic() + seconds
         while not any(what in line for line in self.jobs()):
@@ -112,7 +111,7 @@ class SlurmCluster:
 
 
 @contextmanager
-def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
+def slurm_cluster(folder):
     """Start it in ``folder``, which root alone may write to; ended with all of its jobs."""
     _write(folder)
     cluster, daemons = SlurmCluster(folder), list[subprocess.Popen[bytes]]()
@@ -135,7 +134,7 @@ def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
             _end(daemon)
 
 
-def _write(folder: Path) -> None:
+def _write(folder):
     host, cores = socket.gethostname(), len(os.sched_getaffinity(0))
     controller, first, second = _free_ports(3)
     (folder / "state").mkdir(parents=True)
@@ -149,7 +148,7 @@ def _write(folder: Path) -> None:
     (folder / "slurm.conf").write_text(text)
 
 
-def _free_ports(count: int) -> list[int]:
+def _free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -160,7 +159,7 @@ def _free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+def _start(folder, *words):
     with (folder / "daemons.log").open("ab") as log:
         environment = {**os.environ, **SlurmCluster(folder).environment}
         return subprocess.Popen(
@@ -168,12 +167,12 @@ def _start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _idle(cluster: SlurmCluster) -> bool:
+def _idle(cluster):
     found = cluster.attempt("sinfo", "--noheader", "--Node", "--partition=two", "--format=%N %T")
     return found.stdout.split() == [word for node in NODES for word in (node, "idle")]
 
 
-def _wait_for(condition: Callable[[], bool], name: str, folder: Path, fails: bool = True) -> None:
+def _wait_for(condition, name, folder, fails=True):
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > deadline:
@@ -184,7 +183,7 @@ def _wait_for(condition: Callable[[], bool], name: str, folder: Path, fails: boo
         time.sleep(0.2)
 
 
-def _end(daemon: subprocess.Popen[bytes]) -> None:
+def _end(daemon):
     daemon.send_signal(signal.SIGTERM)
     try:
         daemon.wait(15)

@@ -1,7 +1,5 @@
 """``StashCallback`` in the trainers of Transformers and Lightning, one after the other in one process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A request to end that comes where Python drops the exception of its handler ends a profile all the same."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -1,7 +1,5 @@
 """One cell of an emulated instance, as a user runs it: real processes on shaped links, and its known truth."""
 
-from __future__ import annotations
-
 import pytest
 from characterized import Controller, needs_testbed
 

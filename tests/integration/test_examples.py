@@ -1,7 +1,5 @@
 """Every script of ``examples/`` is profiled as its first line says, unmodified, and leaves no weights behind."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path

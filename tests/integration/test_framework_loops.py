@@ -1,7 +1,5 @@
 """Training that frameworks drive, and models that are sharded or cut into stages: profiled by the real command."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

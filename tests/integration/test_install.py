@@ -1,12 +1,9 @@
 """What ``pip install .`` would do to environments that a user may have: it adds little, and never touches PyTorch."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +25,7 @@ TORCH_NEEDS = (
     "typing_extensions",
 )
 """What PyTorch brings besides, on CPUs."""
-INSTALLED: dict[str, dict[str, str]] = {
+INSTALLED = {
     "nothing": {},
     "torch": {"torch": TORCH},
     "torch and torchvision": {"torch": TORCH, "torchvision": TORCHVISION},
@@ -40,7 +37,7 @@ MOST_BYTES, MOST_WHEEL_BYTES = 120 * 10**6, 40 * 10**6
 
 
 def requirements():
-    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return list(project["dependencies"])
 
 

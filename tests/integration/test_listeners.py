@@ -1,7 +1,5 @@
 """What runs really listen on, held against the table of SECURITY.md."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -15,11 +13,11 @@ from characterized import needs_testbed
 from test_probe_links import on_all
 from test_spot_rehearsal import JOB, POOL
 
-from bench.docs.listeners import LISTENERS, SocketReach
+from bench.docs.listeners import LISTENERS
 from stash.lab.testbed.bed import Testbed
 from stash.lab.testbed.topology import MARK
 
-REACHES: tuple[SocketReach, ...] = (
+REACHES = (
     "nothing",
     "this machine",
     "the run's interface",
@@ -109,7 +107,7 @@ def _in_namespace(bed, node):
 def test_a_probe_team_listens_where_the_table_says(tmp_path):
     with Testbed(2, network="200mbit", verify=False) as bed:
         ranks = on_all(bed, tmp_path / "found.json", 4, "streams,exchanges")
-        found: set[SocketReach] = set()
+        found = set()
         while any(rank.poll() is None for rank in ranks):
             found |= _in_namespace(bed, 0) | _in_namespace(bed, 1)
             time.sleep(0.05)

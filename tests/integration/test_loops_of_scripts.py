@@ -1,7 +1,5 @@
 """Loops that are more than one training loop: evaluations over the training loader, optimizers that are replaced."""
 
-from __future__ import annotations
-
 import pytest
 from profiled import profile_of
 

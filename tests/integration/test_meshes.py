@@ -1,7 +1,5 @@
 """Jobs in meshes and ZeRO on two emulated nodes: each group's stall beside bytes over rate, or beside a stopwatch."""
 
-from __future__ import annotations
-
 import pytest
 from characterized import needs_testbed
 

@@ -1,7 +1,5 @@
 """A notebook run by a real kernel: a function and a loop are profiled, shown while they are, and shown small."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Probing with real ranks: on this machine, over shaped links, with peers that do not come or vanish."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time
@@ -68,7 +66,7 @@ def leftovers(folder):
 def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    steps: list[str] = []
+    steps = []
     began = time.monotonic()
     found = run_probe(Cluster(2), budget=2, data=None, instance=None, say=steps.append)
     seconds = time.monotonic() - began

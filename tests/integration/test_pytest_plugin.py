@@ -1,12 +1,9 @@
 """The fixture ``stash_budget`` in a pytest session of its own, found by the entry point that is declared."""
 
-from __future__ import annotations
-
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from breakdowns import CALM
@@ -81,10 +78,10 @@ def test_a_real_training_step_keeps_its_budget_or_fails(pytester):
 
 def called(monkeypatch, **limits):
     """The fixture's function on a profile whose step takes 176 ms; what it records."""
-    recorded: list[tuple[str, object]] = []
+    recorded = []
     request = SimpleNamespace(node=SimpleNamespace(user_properties=recorded))
     monkeypatch.setattr(from_python, "profile", lambda *args, **wishes: build(CALM))
-    fixture: Any = stash_budget
+    fixture = stash_budget
     fixture.__wrapped__(request)(print, **limits)
     return dict(recorded)
 

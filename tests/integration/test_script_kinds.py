@@ -3,8 +3,6 @@
 A launch takes most of a test's time, so each script combines what scripts have in common with few others.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from collections import Counter

@@ -1,12 +1,9 @@
 """Real trainings with Ray that lose machines: on this machine, and on emulated hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -95,7 +92,7 @@ def _done(folder, job, *words):
 def _ran(folder, *words, job="job"):
     done = _done(folder, job, *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    log: dict[str, Any] = json.loads((folder / "run.spotlog.json").read_text())
+    log = json.loads((folder / "run.spotlog.json").read_text())
     assert log["books"]["wrong"] is None, log["books"]
     return log
 

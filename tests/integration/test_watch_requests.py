@@ -1,7 +1,5 @@
 """What is asked of a run that goes on, as users ask it: to be entered, paused, traced."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -68,7 +66,7 @@ def stash(folder, *words):
 
 @pytest.fixture
 def jobs(tmp_path):
-    started: list[subprocess.Popen[str]] = []
+    started = []
     yield started
     (tmp_path / "end").touch()
     for job in started:

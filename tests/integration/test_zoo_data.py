@@ -1,7 +1,5 @@
 """Scripts of the zoo whose data or batches are unusual: profiled by the real command."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from profiled import ZOO, blocks_of, profile_of

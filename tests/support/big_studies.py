@@ -3,21 +3,13 @@
 The numbers mean nothing beyond being of the right kind and size: an exchange takes as long as gradients over a link.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-
 from profile_builder import build
 from studies import study
 
 from stash.analysis.attribution import attribute
 from stash.core.records.host import Gpu
-from stash.core.records.profile import Profile
-from stash.study.cells import Cell
-from stash.study.results import StudyResult, make_results
-from stash.study.status import StudyReading, read_standings
-from stash.study.study_file import StudyFile
+from stash.study.results import make_results
+from stash.study.status import read_standings
 from stash.study.study_folder import StudyEvent
 from stash.study.study_run import cells_of
 
@@ -36,7 +28,7 @@ _SPEED = {"p2": 1.0, "p3": 6.0}
 ROUNDS = 4
 
 
-def grid(workloads: Sequence[str] = PAPER, batches: Sequence[int] = (32, 64, 128)) -> str:
+def grid(workloads=PAPER, batches=(32, 64, 128)):
     """A study file of the paper's places."""
     named = "\n".join(f"- {{zoo: {name}}}" for name in workloads)
     one = "\n".join(
@@ -52,9 +44,7 @@ def grid(workloads: Sequence[str] = PAPER, batches: Sequence[int] = (32, 64, 128
     )
 
 
-def many(
-    text: str, folder: Path, failed: Sequence[str] = (), waiting: Sequence[str] = ()
-) -> tuple[StudyReading, tuple[StudyResult, ...], StudyFile]:
+def many(text, folder, failed=(), waiting=()):
     """The study read, its results, its file; cells that have a word of ``failed`` or ``waiting`` have no result."""
     file = study(text, folder)
     every = cells_of(file)
@@ -65,7 +55,7 @@ def many(
     return read_standings(file.name, every, events), make_results(every, measured), file
 
 
-def _event(cell: Cell, failed: Sequence[str], waiting: Sequence[str]) -> StudyEvent | None:
+def _event(cell, failed, waiting):
     if any(word in cell.title for word in waiting):
         return None
     if any(word in cell.title for word in failed):
@@ -86,7 +76,7 @@ def _event(cell: Cell, failed: Sequence[str], waiting: Sequence[str]) -> StudyEv
     )
 
 
-def profile_of(cell: Cell) -> Profile:
+def profile_of(cell):
     """A few rounds whose steps follow the cell's batch, gradients and place."""
     kind = cell.place.name[:2]
     instance, bed = cell.place.instance, cell.emulated

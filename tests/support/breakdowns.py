@@ -1,15 +1,9 @@
 """Step times by hand, and what a test looks at in a breakdown and in the advice about it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
-from stash.advice.verdict import Advice, verdict
+from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown
-from stash.core.records.profile import Block, Profile
 
 CALM = {
     "solo": [0.100] * 3,
@@ -25,27 +19,27 @@ FETCH = {**PREP, "warm": 0.1, "cold": 0.2}
 """For ``flat``: half of the step is fetch."""
 
 
-def seconds(breakdown: Breakdown) -> dict[str, float]:
+def seconds(breakdown):
     return {stall.name: round(stall.seconds, 9) for stall in breakdown.stalls}
 
 
-def unknown(breakdown: Breakdown) -> dict[str, str]:
+def unknown(breakdown):
     return {missing.name: missing.why for missing in breakdown.skipped}
 
 
-def drop_blocks(profile: Profile, drop: Callable[[Block], bool]) -> Profile:
+def drop_blocks(profile, drop):
     return profile.model_copy(update={"blocks": tuple(b for b in profile.blocks if not drop(b))})
 
 
-def change_blocks(profile: Profile, change: Callable[[Block], Mapping[str, Any]]) -> Profile:
+def change_blocks(profile, change):
     """``change`` tells what of a block is new."""
     blocks = tuple(replace(block, **change(block)) for block in profile.blocks)
     return profile.model_copy(update={"blocks": blocks})
 
 
-def flat(rounds: int = 3, **times: float) -> dict[str, list[float]]:
+def flat(rounds=3, **times):
     return {name: [value] * rounds for name, value in times.items()}
 
 
-def advice_for(profile: Profile) -> Advice:
+def advice_for(profile):
     return verdict(attribute(profile), profile)

@@ -1,7 +1,5 @@
 """Small catalogs by hand: instances with chosen facts, at on-demand prices."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,12 +8,12 @@ from stash.catalog.facts import Instance, Price
 from stash.catalog.offers import Catalog
 
 
-def box(name: str, **facts: object) -> Instance:
+def box(name, **facts):
     base = {"cloud": "here", "as_of": "2026-11-20", "source": "made up"}
     return Instance.model_validate({**base, "name": name, **facts})
 
 
-def small(*items: tuple[Instance, float | None]) -> Catalog:
+def small(*items):
     """A catalog of instances at on-demand prices."""
     prices = [
         Price(item.cloud, item.name, "r1", "on-demand", price, "2026-11-20", "made up", "")
@@ -25,7 +23,7 @@ def small(*items: tuple[Instance, float | None]) -> Catalog:
     return Catalog((), tuple(item for item, _ in items), tuple(prices))
 
 
-def own_file(text: str, name: str = "own.yaml") -> own.OwnFile:
+def own_file(text, name="own.yaml"):
     """What a user's file of this text says."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / name

@@ -1,14 +1,10 @@
 """A real ``stash characterize`` of ``grid.yaml`` in a process of its own, and what the emulated machines need."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from runs import PATIENCE
@@ -25,7 +21,7 @@ SMALL_MODEL = (
 class Controller:
     """It runs; it ends at ``wait_for_end``, or by a signal at a moment."""
 
-    def __init__(self, folder: Path, study: str, **variables: str) -> None:
+    def __init__(self, folder, study, **variables):
         self.folder = folder
         (folder / "grid.yaml").write_text(study)
         self.popen = subprocess.Popen(
@@ -37,7 +33,7 @@ class Controller:
             text=True,
         )
 
-    def wait_for_end(self, code: int = 0) -> str:
+    def wait_for_end(self, code=0):
         """What it printed, once it has ended with that exit code."""
         try:
             printed, _ = self.popen.communicate(timeout=PATIENCE)
@@ -47,7 +43,7 @@ class Controller:
         assert self.popen.returncode == code, printed
         return printed
 
-    def wait_until(self, moment: Callable[[], bool]) -> None:
+    def wait_until(self, moment):
         """Until it has come so far; fails if it ends before."""
         deadline = time.monotonic() + PATIENCE
         while not moment():
@@ -55,10 +51,10 @@ class Controller:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
-    def kill(self) -> None:
+    def kill(self):
         self.popen.send_signal(signal.SIGKILL)
         self.popen.communicate()
 
-    def logs(self) -> list[str]:
+    def logs(self):
         """What its cells printed."""
         return [path.read_text() for path in self.folder.glob("grid.study/cells/*/output.log")]

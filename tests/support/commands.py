@@ -1,13 +1,11 @@
 """A command of ``stash`` in the test's own process: what it prints is captured, what it ends with is returned."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.cli.main import main
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def run(monkeypatch, *words):
     """The exit code of ``stash WORDS``."""
     monkeypatch.setattr("sys.argv", ["stash", *words])
     with pytest.raises(SystemExit) as ended:

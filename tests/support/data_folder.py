@@ -1,9 +1,6 @@
 """A folder of data files on a real disk."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +10,7 @@ from stash.measure.agent.data import reads
 FILES, PAGES = 3, 16
 
 
-def fill(folder: Path, files: int = FILES, pages: int = PAGES) -> None:
+def fill(folder, files=FILES, pages=PAGES):
     """So many files of so many pages each, written out; skips the test on a RAM disk, which nothing leaves."""
     folder.mkdir()
     for number in range(files):

@@ -7,10 +7,9 @@ import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import typer
 from typer.testing import CliRunner
@@ -35,11 +34,11 @@ class Found(NamedTuple):
     page: str
     text: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.page}: {self.text.splitlines()[0]}"
 
 
-def blocks(*languages: str) -> list[Found]:
+def blocks(*languages):
     """The fenced blocks of all pages in one of ``languages``."""
     return [
         Found(page, body)
@@ -49,7 +48,7 @@ def blocks(*languages: str) -> list[Found]:
     ]
 
 
-def commands_to_copy() -> list[Found]:
+def commands_to_copy():
     """Every ``stash`` command line shown in a block, without what the shell does before and after it."""
     found = []
     for page, body in blocks("bash", "console", "yaml"):
@@ -66,7 +65,7 @@ def commands_to_copy() -> list[Found]:
     return found
 
 
-def commands() -> list[Found]:
+def commands():
     """Those, and the ones in the text."""
     return commands_to_copy() + [
         Found(page, line)
@@ -75,7 +74,7 @@ def commands() -> list[Found]:
     ]
 
 
-def sessions() -> list[Found]:
+def sessions():
     """Each command of the console blocks together with the output shown under it."""
     parts = [
         (page, part)
@@ -86,7 +85,7 @@ def sessions() -> list[Found]:
 
 
 @contextlib.contextmanager
-def inside(folder: Path) -> Iterator[None]:
+def inside(folder):
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -96,12 +95,12 @@ def inside(folder: Path) -> Iterator[None]:
 
 
 @cache
-def root_command() -> Any:
+def root_command():
     return typer.main.get_command(app)
 
 
 @cache
-def run(line: str) -> str:
+def run(line):
     """What a command prints in the repository's root."""
     with inside(ROOT):
         result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])

@@ -1,25 +1,21 @@
 """Profiles with the facts that predictions need, hand-made: of two nodes of two V100s, and of one node of CPUs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from profile_builder import build
 
 from stash.core.records.host import Gpu, Host, Limits
-from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate
+from stash.core.records.profile import Collective, Gradient, Loader, Rate
 
 WIGGLE = (-0.001, 0.001, -0.001, 0.001, 0.0, 0.0)
 CALM = (0.0002, -0.0002, 0.0, 0.0001, -0.0001, 0.0)
 BUCKETS = (2_052_000, 26_000_000, 26_000_000, 26_000_000, 22_176_128)
 
 
-def around(mean: float, offsets: tuple[float, ...] = CALM) -> list[float]:
+def around(mean, offsets=CALM):
     """Rounds of a rung with this mean."""
     return [round(mean + offset, 6) for offset in offsets]
 
 
-def gradients(backward: float = 0.11, count: int = 50) -> tuple[Gradient, ...]:
+def gradients(backward=0.11, count=50):
     """102.2 MB in equal parts, ready evenly over the backward pass."""
     size = sum(BUCKETS) // count
     return tuple(
@@ -28,10 +24,10 @@ def gradients(backward: float = 0.11, count: int = 50) -> tuple[Gradient, ...]:
     )
 
 
-def gpu_job(**changes: Any) -> Profile:
+def gpu_job(**changes):
     """Means 170, 174, 178, 186, 240, 260, 300 ms: compute, transfer 4, contention 4, interconnect 8, network 54,
     prep 20, fetch 40; 64 samples a rank, three workers each, storage at 140 MB/s a node."""
-    fields: dict[str, Any] = {
+    fields = {
         "ranks": 4,
         "nodes": 2,
         "device": "cuda",
@@ -100,9 +96,9 @@ def gpu_job(**changes: Any) -> Profile:
     return build(times, **{**fields, **changes})
 
 
-def cpu_job(**changes: Any) -> Profile:
+def cpu_job(**changes):
     """One node of two CPU ranks; means 100, 104, 140, 170, 200 ms; two workers a rank."""
-    fields: dict[str, Any] = {
+    fields = {
         "batch": 16,
         "block_extra": {"warm": {"wait_seconds": 0.28, "fetch_seconds": 3.2}},
         "workload": {

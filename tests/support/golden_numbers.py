@@ -4,8 +4,6 @@ The last digits of a float depend on the kernel that a linear-algebra library ch
 else, integers and shortly printed numbers among it, has to be the same to the character.
 """
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -13,7 +11,7 @@ SIGNIFICANT_DIGITS = 9
 FLOAT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)(?![\w.])", re.IGNORECASE)
 
 
-def copy_close_numbers(text: str, golden: str) -> str:
+def copy_close_numbers(text, golden):
     """``text``, with the golden text's spelling of each number that is the same to nine significant digits."""
     numbers, expected = FLOAT.findall(text), FLOAT.findall(golden)
     if len(numbers) != len(expected):
@@ -25,12 +23,12 @@ def copy_close_numbers(text: str, golden: str) -> str:
     return FLOAT.sub(lambda _: next(spellings), text)
 
 
-def _is_close(number: str, wanted: str) -> bool:
+def _is_close(number, wanted):
     if max(_significant_digits(number), _significant_digits(wanted)) <= SIGNIFICANT_DIGITS:
         return False
     return math.isclose(float(number), float(wanted), rel_tol=10.0**-SIGNIFICANT_DIGITS)
 
 
-def _significant_digits(number: str) -> int:
+def _significant_digits(number):
     mantissa = re.split("e", number, flags=re.IGNORECASE)[0]
     return len(mantissa.lstrip("-").replace(".", "").lstrip("0"))

@@ -4,8 +4,6 @@
 their names.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from plan_builder import plan

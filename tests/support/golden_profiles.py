@@ -6,8 +6,6 @@ keeping it); ``--profiles`` also the profiles, which only a new schema may need:
 with facts for predictions).
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -26,7 +24,6 @@ from stash.core.records.profile import (
     Loader,
     Memory,
     Operator,
-    Profile,
     Rate,
     WorkerTimes,
 )
@@ -42,11 +39,11 @@ SHIFTED = (0.001, 0.0, -0.001, 0.0, 0.001, -0.001)
 CALM = (0.0002, -0.0002, 0.0, 0.0001, -0.0001, 0.0)
 
 
-def _around(mean: float, offsets: tuple[float, ...]) -> list[float]:
+def _around(mean, offsets):
     return [round(mean + offset, 6) for offset in offsets]
 
 
-def one_node() -> Profile:
+def one_node():
     """Means 100, 104, 140, 170, 176 ms: compute 100, contention 4, interconnect 36, prep 30, fetch 6."""
     return build(
         {
@@ -74,7 +71,7 @@ def one_node() -> Profile:
     )
 
 
-def two_nodes() -> Profile:
+def two_nodes():
     """Two nodes of two GPUs, rank 3 slow, means 50, 52, 56, 60, 90, 90.2 ms; files could not be made cold."""
     return build(
         {
@@ -117,7 +114,7 @@ def two_nodes() -> Profile:
     )
 
 
-def one_node_facts() -> Profile:
+def one_node_facts():
     """One node, with a row of everything that schema 3 holds besides."""
     profile = one_node()
     weight, bias = (0.0, 0.0, 0.0), (0.041, 0.043, 0.042)
@@ -159,7 +156,7 @@ def one_node_facts() -> Profile:
 PROFILES = {"one-node": one_node, "two-nodes": two_nodes}
 
 
-def outputs(profile: Profile) -> dict[str, str]:
+def outputs(profile):
     """What Stash says about a profile, by the ending of the golden file's name."""
     breakdown = attribute(profile)
     advice = verdict(breakdown, profile)

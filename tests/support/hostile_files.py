@@ -1,11 +1,8 @@
 """Files that would take all memory, all time or Python's stack, and the commands that read each kind of file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -13,31 +10,31 @@ GOLDEN = ROOT / "tests/golden"
 SCHEDULE = ROOT / "examples/schedule"
 
 
-def deep(path: Path) -> None:
+def deep(path):
     path.write_text('{"schema_version": 3, "x": ' + "[" * 200_000 + "]" * 200_000 + "}")
 
 
-def deep_unended(path: Path) -> None:
+def deep_unended(path):
     path.write_text('{"a":' * 100_000)
 
 
-def many_values(path: Path) -> None:
+def many_values(path):
     path.write_text('{"schema_version": 3, "blocks": [' + "[]," * 20_000_000 + "0]}")
 
 
-def long_number(path: Path) -> None:
+def long_number(path):
     path.write_text('{"schema_version": ' + "9" * 100_000 + "}")
 
 
-def long_text(path: Path) -> None:
+def long_text(path):
     path.write_text(json.dumps({"schema_version": 3, "x" * 10_000_000: "y" * 10_000_000}))
 
 
-def long_line(path: Path) -> None:
+def long_line(path):
     path.write_text("a" * 100_000_000)
 
 
-def laughs(path: Path) -> None:
+def laughs(path):
     lines = ["a: &a [x,x,x,x,x,x,x,x,x,x]"]
     lines += [
         f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 10)}]" for n in range(9)
@@ -45,48 +42,48 @@ def laughs(path: Path) -> None:
     path.write_text("\n".join(lines))
 
 
-def many_columns(path: Path) -> None:
+def many_columns(path):
     path.write_text("x," * 1_000_000 + "\n" + "1," * 1_000_000 + "\n")
 
 
-def many_lines(path: Path) -> None:
+def many_lines(path):
     path.write_text("a,b\n" * 20_000_000)
 
 
-def sparse(path: Path) -> None:
+def sparse(path):
     """Four gigabytes of zeros that take no room."""
     with path.open("wb") as file:
         file.truncate(2**32)
 
 
-def write_bomb(path: Path) -> None:
+def write_bomb(path):
     """Four gigabytes of zeros in four megabytes."""
     path.write_bytes(gzip.compress(b"\0" * 2**28, 9) * 16)
 
 
-def pipe(path: Path) -> None:
+def pipe(path):
     os.mkfifo(path)
 
 
-def folder(path: Path) -> None:
+def folder(path):
     path.mkdir()
 
 
-def binary(path: Path) -> None:
+def binary(path):
     path.write_bytes(bytes(range(256)) * 1000)
 
 
-def empty(path: Path) -> None:
+def empty(path):
     path.write_bytes(b"")
 
 
-def surrogate(path: Path) -> None:
+def surrogate(path):
     path.write_text(
         '{"schema_version": 3, "workload": "\\ud800", "hosts": {"\\u0000": 1e999, "n": NaN}}'
     )
 
 
-BOMBS: list[Callable[[Path], None]] = [
+BOMBS = [
     deep,
     deep_unended,
     many_values,
@@ -108,7 +105,7 @@ HARMLESS = {("instances.yaml", "empty")}
 """A file that adds nothing is no mistake."""
 SIMULATE = ("schedule", "simulate", "--policy", "fifo")
 ONE = str(GOLDEN / "one-node.stash.json")
-KINDS: dict[str, tuple[str, ...]] = {
+KINDS = {
     "x.stash.json": ("show", "FILE"),
     "y.stash.json": ("report", "FILE", "-o", "x.html"),
     "z.stash.json": ("compare", ONE, "FILE"),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import http.server
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = False  # closing waits for requests
 
-    def __init__(self, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+    def __init__(self, handler):
         super().__init__(("127.0.0.1", 0), handler)
         self.failed: list[BaseException] = []
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request, client_address):
         error = sys.exc_info()[1]
         if error is not None and not isinstance(
             error, ConnectionError
@@ -25,9 +24,9 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+def serving(handler):
     """The server's address; fails if a request did."""
-    handler.log_message = lambda *words: None  # type: ignore[method-assign]
+    handler.log_message = lambda *words: None
     server = _Server(handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="test's HTTP server")
     thread.start()

@@ -1,17 +1,15 @@
 """A clock for whatever takes one."""
 
-from __future__ import annotations
-
 
 class Clock:
     """Time that passes only when it is advanced."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def act(self, seconds: float) -> float:
+    def act(self, seconds):
         self.now += seconds
         return seconds

@@ -4,17 +4,12 @@ Steps are given stall by stall in milliseconds; times, bills and shares follow f
 every total is the sum of its parts.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from stash.core.intervals import Interval
 from stash.plan.records import (
     BillItem,
     Choice,
-    ChoiceStanding,
     Constraints,
     Experiment,
     Goal,
@@ -59,12 +54,12 @@ NETWORK = PlanFact(
 )
 
 
-def around(value: float, spread: float = 0.04) -> Interval:
+def around(value, spread=0.04):
     """An interval of ± ``spread`` of the value."""
     return Interval(value=value, low=value * (1 - spread), high=value * (1 + spread), repetitions=6)
 
 
-def rental(instance: str, nodes: int = 1) -> Rental:
+def rental(instance, nodes=1):
     devices, device = DEVICES[instance]
     price = HourlyPrice(
         dollars_per_hour=Interval(value=DOLLARS[instance]),
@@ -79,14 +74,14 @@ def rental(instance: str, nodes: int = 1) -> Rental:
 
 
 def choice(
-    instance: str,
-    nodes: int,
-    standing: ChoiceStanding,
-    why: str,
-    stalls: Mapping[str, float],
-    on_time: float | None = None,
-    **changes: Any,
-) -> Choice:
+    instance,
+    nodes,
+    standing,
+    why,
+    stalls,
+    on_time=None,
+    **changes,
+):
     """One choice; ``stalls`` in milliseconds of a step, by name."""
     rented = rental(instance, nodes)
     per_step = BATCH * nodes * rented.devices
@@ -94,7 +89,7 @@ def choice(
     step = sum(stalls.values()) / 1000
     trains = steps * step
     dollars_per_second = rented.dollars_per_hour / HOUR
-    fields: dict[str, Any] = {
+    fields = {
         "rented": rented,
         "setting": Setting(),
         "standing": standing,
@@ -136,7 +131,7 @@ def choice(
     return Choice(**{**fields, **changes})
 
 
-def chosen_choice() -> Choice:
+def chosen_choice():
     stalls = {
         "compute": 240,
         "transfer": 4,
@@ -148,7 +143,7 @@ def chosen_choice() -> Choice:
     return choice("g5.48xlarge", 1, "chosen", "cheapest of what keeps the deadline", stalls, 0.98)
 
 
-def tied_choice() -> Choice:
+def tied_choice():
     stalls = {
         "compute": 170,
         "transfer": 4,
@@ -160,7 +155,7 @@ def tied_choice() -> Choice:
     return choice("p3.16xlarge", 1, "tied", "as cheap within its intervals", stalls, 0.99)
 
 
-def front() -> Choice:
+def front():
     stalls = {
         "compute": 170,
         "transfer": 4,
@@ -173,7 +168,7 @@ def front() -> Choice:
     return choice("p3.16xlarge", 2, "front", "sooner, and dearer", stalls, 0.99)
 
 
-def lost() -> Choice:
+def lost():
     stalls = {
         "compute": 170,
         "transfer": 4,
@@ -185,7 +180,7 @@ def lost() -> Choice:
     return choice("p3.8xlarge", 2, "lost", "49 % of its bill is network stall", stalls, 0.93)
 
 
-def infeasible(on_time: float = 0.0) -> Choice:
+def infeasible(on_time=0.0):
     stalls = {
         "compute": 240,
         "transfer": 4,
@@ -199,7 +194,7 @@ def infeasible(on_time: float = 0.0) -> Choice:
     )
 
 
-def slow() -> Choice:
+def slow():
     stalls = {
         "compute": 440,
         "transfer": 6,
@@ -211,9 +206,9 @@ def slow() -> Choice:
     return choice("g4dn.12xlarge", 1, "infeasible", "misses the deadline by 37 hours", stalls, 0.0)
 
 
-def plan(**changes: Any) -> RentalPlan:
+def plan(**changes):
     """One of every standing, a tie with its experiment, and what could not be ranked."""
-    fields: dict[str, Any] = {
+    fields = {
         "stash_version": "0",
         "created": "2026-11-22T12:00:00+00:00",
         "workload": "resnet50",
@@ -248,7 +243,7 @@ def plan(**changes: Any) -> RentalPlan:
     return RentalPlan(**{**fields, **changes})
 
 
-def nothing_feasible(**changes: Any) -> RentalPlan:
+def nothing_feasible(**changes):
     """A deadline nothing keeps, and what would have to give."""
     late = [
         item.model_copy(
@@ -256,7 +251,7 @@ def nothing_feasible(**changes: Any) -> RentalPlan:
         )
         for item in (front(), tied_choice(), chosen_choice())
     ]
-    fields: dict[str, Any] = {
+    fields = {
         "goal": Goal(
             work=TrainingWork(samples=SAMPLES, text="90 epochs of 1,281,167 samples"),
             deadline_seconds=4 * HOUR,

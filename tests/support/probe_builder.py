@@ -1,10 +1,5 @@
 """Probed hosts by hand, for tests: the rates in a test are the rates in the record, with noise from a seed."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from stash.core.records.host import (
@@ -24,15 +19,13 @@ GB, GBIT = 1e9, 1e9 / 8
 MIB = 2**20
 
 
-def timing(
-    rate: float, size: int = 256 * MIB, noise: float = 0.01, repetitions: int = 7, seed: int = 0
-) -> Timing:
+def timing(rate, size=256 * MIB, noise=0.01, repetitions=7, seed=0):
     """Repetitions of moving ``size`` bytes at about ``rate`` bytes per second."""
     factors = np.random.default_rng(seed).lognormal(0.0, noise, repetitions)
     return Timing(bytes=size, seconds=tuple(float(size / rate * factor) for factor in factors))
 
 
-def copy(source: str, target: str, rate: float, *, together: bool = False, **how: Any) -> Copy:
+def copy(source, target, rate, *, together=False, **how):
     between = source.startswith("cuda") and target.startswith("cuda")
     return Copy(
         source=source,
@@ -43,7 +36,7 @@ def copy(source: str, target: str, rate: float, *, together: bool = False, **how
     )
 
 
-def pairs(rates: Mapping[tuple[int, int], float], **how: Any) -> tuple[Copy, ...]:
+def pairs(rates, **how):
     """Copies between GPUs, both ways; every one with noise of its own."""
     return tuple(
         copy(f"cuda:{a}", f"cuda:{b}", rate, seed=100 * a + b, **how)
@@ -52,7 +45,7 @@ def pairs(rates: Mapping[tuple[int, int], float], **how: Any) -> tuple[Copy, ...
     )
 
 
-def stream(source: int, target: int, flows: int, rate: float, **how: Any) -> Stream:
+def stream(source, target, flows, rate, **how):
     return Stream(
         source=source,
         target=target,
@@ -61,9 +54,7 @@ def stream(source: int, target: int, flows: int, rate: float, **how: Any) -> Str
     )
 
 
-def ring(
-    ranks: int, alpha: float, beta: float, sizes: tuple[int, ...] | None = None, **how: Any
-) -> Exchange:
+def ring(ranks, alpha, beta, sizes=None, **how):
     """An all-reduce that follows the ring's formula, with hops of ``alpha`` seconds and links of ``beta`` bytes/s."""
     sizes = sizes or tuple(4**power for power in range(5, 14))
     seconds = {n: 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * n / beta for n in sizes}
@@ -77,7 +68,7 @@ def ring(
     )
 
 
-def disk(*rates: float, size: int = 64 * MIB, **fields: Any) -> DiskRead:
+def disk(*rates, size=64 * MIB, **fields):
     """Cold sequential reads at these rates, one after the other."""
     seconds = tuple(size / rate for rate in rates)
     return DiskRead(
@@ -99,19 +90,17 @@ def disk(*rates: float, size: int = 64 * MIB, **fields: Any) -> DiskRead:
     )
 
 
-def links(**parts: Any) -> Links:
+def links(**parts):
     return Links(created="2026-11-20T12:00:00+00:00", elapsed_seconds=30.0, **parts)
 
 
-def gpus(
-    count: int, name: str = "Tesla V100-SXM2-16GB", memory: int = 16 * 2**30, **fields: Any
-) -> tuple[Gpu, ...]:
+def gpus(count, name="Tesla V100-SXM2-16GB", memory=16 * 2**30, **fields):
     return tuple(
         Gpu(index=index, name=name, memory_bytes=memory, **fields) for index in range(count)
     )
 
 
-def host(name: str = "node0", measured: Links | None = None, **fields: Any) -> Host:
+def host(name="node0", measured=None, **fields):
     return Host(
         **{
             "hostname": name,
@@ -124,7 +113,7 @@ def host(name: str = "node0", measured: Links | None = None, **fields: Any) -> H
     )
 
 
-def probe(*hosts: Host) -> Probe:
+def probe(*hosts):
     return Probe(
         stash_version="0.1.0",
         created="2026-11-20T12:00:00+00:00",
@@ -134,7 +123,7 @@ def probe(*hosts: Host) -> Probe:
     )
 
 
-def p3_8xlarge(**fields: Any) -> Host:
+def p3_8xlarge(**fields):
     """Four GPUs of a V100 mesh, of which one pair has no NVLink; everything else as the type promises."""
     measured = links(
         copies=(

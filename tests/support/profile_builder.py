@@ -1,21 +1,17 @@
 """Profiles from hand-chosen step times, for tests: the numbers in a test are the numbers in the profile."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from stash.core.ladder import NAMES, Situation, rung, split_reachable
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Loader, Profile, Rank, Settings, Skipped, Workload
-from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
+from stash.core.records.rank_ledger import LedgerRow, RankLedger
 
 STEPS = 10
 ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")
 
 
-def own_launches(sets: int) -> Profile:
+def own_launches(sets):
     """Rungs with launches of their own, three rounds each: every set's ``crowd`` is 10 ms slower than the last."""
     times = {
         "solo": [0.1] * 3 * sets,
@@ -30,19 +26,19 @@ def own_launches(sets: int) -> Profile:
 
 
 def build(
-    times: Mapping[str, Sequence[float]],
+    times,
     *,
-    ranks: int = 2,
-    nodes: int = 1,
-    factors: Mapping[int, float] | None = None,
-    skipped: Mapping[str, str] | None = None,
-    device: str = "cpu",
-    batch: int | None = 8,
-    block_extra: Mapping[str, Mapping[str, Any]] | None = None,
-    workload: Mapping[str, Any] | None = None,
-    host: Mapping[str, Any] | None = None,
-    **profile: Any,
-) -> Profile:
+    ranks=2,
+    nodes=1,
+    factors=None,
+    skipped=None,
+    device="cpu",
+    batch=8,
+    block_extra=None,
+    workload=None,
+    host=None,
+    **profile,
+):
     """A profile whose job takes ``times[rung][round]`` seconds a step.
 
     ``factors[rank]`` scales that rank's time under ``crowd``; by default all are as slow as the job.
@@ -73,7 +69,7 @@ def build(
                         **extra,
                     )
                 )
-    defaults: dict[str, Any] = {
+    defaults = {
         "stash_version": "0.1.0",
         "created": "2026-11-20T12:00:00+00:00",
         "workload": Workload(
@@ -115,16 +111,16 @@ def build(
 
 
 def ledger(
-    rank: int = 0,
-    steps: int = 100,
-    timed_steps: int = 16,
-    epoch_steps: int | None = None,
-    startup: float = 3.0,
-    a_step: Mapping[str, float] | None = None,
-    now_and_then: Mapping[str, Mapping[int, float]] | None = None,
-    places: Sequence[LedgerPlace] = (),
-    **fields: Any,
-) -> RankLedger:
+    rank=0,
+    steps=100,
+    timed_steps=16,
+    epoch_steps=None,
+    startup=3.0,
+    a_step=None,
+    now_and_then=None,
+    places=(),
+    **fields,
+):
     """One rank's: ``a_step[row]`` seconds in each step, and ``now_and_then[row]``'s by the step it began after.
 
     The first epoch's start lies in start-up.

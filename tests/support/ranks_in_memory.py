@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,21 +28,21 @@ PATIENCE = 60.0
 class SetClock(Clock):
     """Time that passes only when it is set, on a CPU."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.seconds = 0.0
 
-    def now(self) -> float:
+    def now(self):
         return self.seconds
 
-    def synchronize(self) -> float:
+    def synchronize(self):
         return self.seconds
 
 
 class Table:
     """Where ranks in threads of one process agree, as ``Control`` lets ranks in processes do."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks):
         self.barrier = threading.Barrier(ranks, timeout=PATIENCE)
         self.reports: list[Any] = [None] * ranks
         self.decision: Any = None
@@ -53,15 +51,15 @@ class Table:
 class Seat(Control):
     """One rank's place at a table."""
 
-    def __init__(self, table: Table, rank: int) -> None:
+    def __init__(self, table, rank):
         ranks = tuple(range(len(table.reports)))
         self.place = Place(rank, len(ranks), 0, rank, ranks, 1)
         self._table = table
 
-    def join(self) -> None:
+    def join(self):
         pass
 
-    def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
+    def exchange(self, report, decide):
         table = self._table
         table.reports[self.place.rank] = pack_value(
             Payload.pack(report) if isinstance(report, Message) else report
@@ -85,10 +83,10 @@ class Job:
     left: list[str] = field(default_factory=list)
     steps: int = 0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
 
-    def step(self, seconds: float) -> None:
+    def step(self, seconds):
         """One step of the training loop."""
         self.clock.seconds += seconds
         self.steps += 1
@@ -96,20 +94,20 @@ class Job:
         if self.runner.listens:
             self.runner.stepped(self.optimizer)
 
-    def messages(self) -> list[Message]:
+    def messages(self):
         return new_messages(Tail(self.folder.journal))
 
-    def blocks(self) -> list[BlockDone]:
+    def blocks(self):
         return [message for message in self.messages() if isinstance(message, BlockDone)]
 
 
-def orders(folder: Path, **changes: Any) -> Orders:
+def orders(folder, **changes):
     """For a launch that stops by itself after two rounds."""
     rungs = ("solo", "crowd", "node", "cluster", "warm", "cold")
     return Orders(**{"folder": str(folder), "rungs": rungs, "budget": 1.0, "rounds": 2, **changes})
 
 
-def job(given: Orders, seat: Seat | None = None) -> Job:
+def job(given, seat=None):
     """A rank that has not stepped yet; without a ``seat`` the only one."""
     clock, left = SetClock(), []
     control = seat or Control(given.files)
@@ -120,13 +118,13 @@ def job(given: Orders, seat: Seat | None = None) -> Job:
 class RecordedShutdown(Shutdown):
     """Records how a rank left, instead of waiting to be ended."""
 
-    def __init__(self, left: list[str]) -> None:
+    def __init__(self, left):
         self.left = left
 
-    def leave_here(self) -> None:
+    def leave_here(self):
         self.left.append("left")
 
-    def leave_at_exit(self) -> None:
+    def leave_at_exit(self):
         self.left.append("exited")
 
 
@@ -138,18 +136,18 @@ class Loop:
     taken: int = 0
     trains: bool = False
 
-    def note_training(self) -> None:
+    def note_training(self):
         self.trains = True
 
 
-def reading(job: Job, batches: Iterable[Any]) -> Iterator[tuple[Any, str]]:
+def reading(job, batches):
     """What a script does, epoch after epoch: each batch, and its feed's mode; ends when the runner has left."""
     feed = WatchedFeed(batches)
     while job.runner.listens:
         yield from epoch(job, feed)
 
 
-def epoch(job: Job, feed: Feed) -> Iterator[tuple[Any, str]]:
+def epoch(job, feed):
     """One loop over a feed, passed on to the runner as a handle would."""
     loop = Loop(feed)
     feed.open_loops = OpenLoops(feed.loops + 1)
@@ -176,7 +174,7 @@ silence = script.unsubscribe
 BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
 
 
-def seconds_of(feed: str) -> float:
+def seconds_of(feed):
     """A job whose exchange takes 2 s and whose loader 0.5 s, on top of 1 s of compute."""
     return (
         1.0
@@ -185,7 +183,7 @@ def seconds_of(feed: str) -> float:
     )
 
 
-def train(one: Job, most: int = 500) -> None:
+def train(one, most=500):
     """Train until the runner leaves."""
     for _, feed in reading(one, BATCHES):
         one.step(seconds_of(feed))
@@ -194,5 +192,5 @@ def train(one: Job, most: int = 500) -> None:
     one.runner.loops.stop_waiting()  # a real process is gone by now, and its timer with it
 
 
-def end_reason(one: Job) -> str:
+def end_reason(one):
     return next(message.reason for message in one.messages() if isinstance(message, LadderEnded))

@@ -7,7 +7,6 @@ of which the NVLink counts are used, and ``ancestors`` that of ``topo -mp``, whi
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pynvml
 
@@ -16,7 +15,7 @@ _NOWHERE = "FFFFFFFF:FF:FF.0"
 """What a driver in a virtual machine says of a switch that the machine does not see."""
 
 
-def matrix(printed: str) -> list[list[str]]:
+def matrix(printed):
     """The cells of a matrix as ``nvidia-smi topo`` prints it, without its header and its first column."""
     return [
         line.split()[1:] for line in printed.strip().splitlines() if line.split()[1:2] != ["GPU1"]
@@ -26,14 +25,14 @@ def matrix(printed: str) -> list[list[str]]:
 class RecordedNvml:
     """Stands in for the module; handles are the indices of the GPUs."""
 
-    def __init__(self, about: dict[str, Any] | None) -> None:
+    def __init__(self, about):
         self.about = about or {}
         self.buses: list[str] = self.about.get("buses", [])
         self.started = 0
         self.levels = matrix(self.about.get("ancestors", ""))
         self.lanes = [self._lanes(index) for index in range(len(self.buses))]
 
-    def _lanes(self, index: int) -> list[str]:
+    def _lanes(self, index):
         """The other end of each lane of one GPU, by PCI address."""
         switch = self.about.get("switch")
         if switch:
@@ -42,51 +41,51 @@ class RecordedNvml:
         counts = [int(cell[2:]) if cell.startswith("NV") else 0 for cell in cells]
         return [bus for bus, count in zip(self.buses, counts, strict=False) for _ in range(count)]
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self):  # noqa: N802
         if not self.about:
             raise _error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         self.started += 1
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self):  # noqa: N802
         self.started -= 1
 
-    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
+    def nvmlSystemGetDriverVersion(self):  # noqa: N802
         return str(self.about["driver"])
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self):  # noqa: N802
         return len(self.buses)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         code = self.about.get("faults", {}).get(index)
         if code is not None:
             raise _error(code)
         return index
 
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
+    def nvmlDeviceGetName(self, handle):  # noqa: N802
         return str(self.about["name"])
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
+    def nvmlDeviceGetMemoryInfo(self, handle):  # noqa: N802
         return SimpleNamespace(total=int(self.about["memory_bytes"]))
 
-    def nvmlDeviceGetPciInfo(self, handle: int) -> Any:  # noqa: N802
+    def nvmlDeviceGetPciInfo(self, handle):  # noqa: N802
         return SimpleNamespace(busId=self.buses[handle])
 
-    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: int) -> int:  # noqa: N802
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle):  # noqa: N802
         return self._known("pcie")[0]
 
-    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: int) -> int:  # noqa: N802
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle):  # noqa: N802
         return self._known("pcie")[1]
 
-    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: int) -> int:  # noqa: N802
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle):  # noqa: N802
         return self._known("pcie_max")[0]
 
-    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: int) -> int:  # noqa: N802
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle):  # noqa: N802
         return self._known("pcie_max")[1]
 
-    def nvmlDeviceGetTopologyCommonAncestor(self, device1: int, device2: int) -> int:  # noqa: N802
+    def nvmlDeviceGetTopologyCommonAncestor(self, device1, device2):  # noqa: N802
         return _LEVELS[self.levels[device1][device2]]
 
-    def nvmlDeviceGetNvLinkState(self, device: int, link: int) -> int:  # noqa: N802
+    def nvmlDeviceGetNvLinkState(self, device, link):  # noqa: N802
         lanes = self.lanes[device]
         if not lanes:
             raise _error(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -94,20 +93,20 @@ class RecordedNvml:
             raise _error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return int(link not in self.about.get("down", {}).get(device, []))
 
-    def nvmlDeviceGetNvLinkVersion(self, device: int, link: int) -> int:  # noqa: N802
+    def nvmlDeviceGetNvLinkVersion(self, device, link):  # noqa: N802
         return int(self.about["nvlink_version"])
 
-    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: int, link: int) -> int:  # noqa: N802
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, link):  # noqa: N802
         if "switch" not in self.about:
             return pynvml.NVML_NVLINK_DEVICE_TYPE_GPU
         if self.about["switch"]["bus"] is None:
             raise _error(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
 
-    def nvmlDeviceGetNvLinkRemotePciInfo(self, device: int, link: int) -> Any:  # noqa: N802
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, device, link):  # noqa: N802
         return SimpleNamespace(busId=self.lanes[device][link])
 
-    def nvmlDeviceGetFieldValues(self, handle: int, fieldIds: list[int]) -> list[Any]:  # noqa: N802, N803
+    def nvmlDeviceGetFieldValues(self, handle, fieldIds):  # noqa: N802, N803
         asked = {
             pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: self.about.get(
                 "nvlink_megabytes_per_second"
@@ -123,13 +122,13 @@ class RecordedNvml:
             for field in fieldIds
         ]
 
-    def _known(self, fact: str) -> list[int]:
+    def _known(self, fact):
         if fact not in self.about:
             raise _error(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        found: list[int] = self.about[fact]
+        found = self.about[fact]
         return found
 
 
-def _error(code: int) -> Exception:
-    error: Exception = pynvml.NVMLError(code)
+def _error(code):
+    error = pynvml.NVMLError(code)
     return error

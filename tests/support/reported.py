@@ -1,9 +1,6 @@
 """A profile that has everything a report shows, and its pages: for tests of renderers, and in a browser."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import probe_builder
 from profile_builder import build
@@ -11,14 +8,13 @@ from profile_builder import build
 from stash.cli.report_command import read_page
 from stash.core.artefact import save
 from stash.core.records.host import Gpu
-from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate
-from stash.ui.page import Page
+from stash.core.records.profile import Collective, Gradient, Loader, Rate
 
 HOSTILE = "<script>alert('x')</script>\x1b[2J|`rm`@all"
 ROUNDS = 8
 
 
-def whole(**changed: object) -> Profile:
+def whole(**changed):
     """Two nodes of two GPUs; round 5 is disturbed, rank 3 is slow, and every reading is there."""
     steady = {
         "resident": 0.050,
@@ -97,14 +93,14 @@ def whole(**changed: object) -> Profile:
     return profile.model_copy(update={"blocks": blocks, **changed})
 
 
-def probed_whole() -> Profile:
+def probed_whole():
     """The same, with the links of its first host."""
     profile, host = whole(), probe_builder.p3_8xlarge()
     hosts = (profile.hosts[0].model_copy(update={"links": host.links}), profile.hosts[1])
     return profile.model_copy(update={"hosts": hosts})
 
 
-def hostile() -> Profile:
+def hostile():
     """The same, where every name is a trap."""
     profile = whole()
     work = profile.workload
@@ -132,7 +128,7 @@ def hostile() -> Profile:
     )
 
 
-def page_of(*profiles: Profile, folder: Path) -> Page:
+def page_of(*profiles, folder):
     """The page of profiles, saved as ``run1.stash.json`` and so on."""
     names = []
     for number, profile in enumerate(profiles, 1):

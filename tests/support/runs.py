@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,12 +40,12 @@ class Outcome:
     """Command lines of processes it started that were still there when it had ended."""
 
     @property
-    def error(self) -> str:
+    def error(self):
         """Its last line on standard error."""
         return (self.stderr.strip().splitlines() or [""])[-1]
 
 
-def two_ranks(words: list[str], folder: Path) -> tuple[str, ...]:
+def two_ranks(words, folder):
     """The option for two ranks, for a script that forms a process group if no number is asked for."""
     if {"--", "--nproc-per-node", "--nnodes"} & set(words):
         return ()
@@ -60,14 +59,14 @@ class Started:
 
     def __init__(
         self,
-        arguments: tuple[str, ...],
-        output: Path,
-        log: Path,
-        folder: Path,
-        variables: dict[str, str],
-        own: bool,
-        standard_input: Path = Path(os.devnull),
-    ) -> None:
+        arguments,
+        output,
+        log,
+        folder,
+        variables,
+        own,
+        standard_input=Path(os.devnull),
+    ):
         self.mark = uuid.uuid4().hex
         self.output, self.log = output, log
         command = [sys.executable, "-m", "stash", "profile"] if own else []
@@ -89,7 +88,7 @@ class Started:
                 text=True,
             )
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self):
         """The live processes of this profile, itself included."""
         found = []
         for process in psutil.process_iter():
@@ -101,9 +100,9 @@ class Started:
                 continue  # gone, or not ours to look at
         return found
 
-    def ranks(self) -> dict[int, psutil.Process]:
+    def ranks(self):
         """Its training processes by rank (loader workers, which are their children, left out)."""
-        found: dict[int, psutil.Process] = {}
+        found = {}
         for process in self.processes():
             try:
                 rank, parent = process.environ().get("RANK"), process.parent()
@@ -113,19 +112,17 @@ class Started:
                 continue
         return found
 
-    def stderr_text(self) -> str:
+    def stderr_text(self):
         """Its standard error so far."""
         return self.log.read_text()
 
-    def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
+    def wait_for(self, text, timeout=PATIENCE):
         """Until ``text`` stands on standard error."""
         self.wait_until(
             lambda: text in self.stderr_text(), timeout, f"{text!r} in {self.stderr_text()!r}"
         )
 
-    def wait_until(
-        self, condition: Callable[[], object], timeout: float = PATIENCE, what: str = ""
-    ) -> None:
+    def wait_until(self, condition, timeout=PATIENCE, what=""):
         """Until ``condition()`` holds; fails if it never does."""
         deadline = time.monotonic() + timeout
         while not condition():
@@ -135,7 +132,7 @@ class Started:
             assert time.monotonic() < deadline, f"waited {timeout} s for {what or condition}"
             time.sleep(0.05)
 
-    def end(self, timeout: float = PATIENCE) -> Outcome:
+    def end(self, timeout=PATIENCE):
         """Wait until it ended, and look at what it left."""
         try:
             stdout, _ = self.popen.communicate(timeout=timeout)
@@ -151,11 +148,11 @@ class Started:
             self.popen.returncode, stdout, self.stderr_text(), self.artefact(), survivors
         )
 
-    def artefact(self) -> Profile | None:
+    def artefact(self):
         """What it left, if it left anything."""
         return stash.load(self.output) if self.output.exists() else None
 
-    def kill(self) -> None:
+    def kill(self):
         """Leave nothing behind, whatever went wrong."""
         for process in self.processes():
             try:

@@ -1,12 +1,8 @@
 """What a run of tests says at its end: what it skipped and how to get that, and what it left in the repository."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
 
 HOW_TO_GET = (
     (r"Chromium", "no browser", "apt install chromium"),
@@ -30,7 +26,7 @@ MADE_BY_TOOLS = re.compile(
 """Folders that Python, pytest and what runs beside the tests write."""
 
 
-def describe_skips(reasons: Iterable[str]) -> str:
+def describe_skips(reasons):
     """One line for all tests that were skipped; empty for none."""
     counts = Counter(_describe_skip(reason) for reason in reasons)
     if not counts:
@@ -39,7 +35,7 @@ def describe_skips(reasons: Iterable[str]) -> str:
     return f"{counts.total()} skipped: {parts}"
 
 
-def _describe_skip(reason: str) -> str:
+def _describe_skip(reason):
     for pattern, missing, how in HOW_TO_GET:
         found = re.search(pattern, reason)
         if found is not None:
@@ -47,7 +43,7 @@ def _describe_skip(reason: str) -> str:
     return "not for this machine"
 
 
-def list_strays(root: Path) -> frozenset[str] | None:
+def list_strays(root):
     """Files and folders in a repository that git does not have, ignored ones too; None where git cannot say."""
     command = ["git", "status", "--porcelain", "--ignored", "-z"]
     try:

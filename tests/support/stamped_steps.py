@@ -1,7 +1,5 @@
 """Steps stamped by a clock that tests move on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from stash.measure.protocol.stamped import StampedStep
@@ -15,5 +13,5 @@ class Seconds:
 
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now

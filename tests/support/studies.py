@@ -6,7 +6,7 @@ do is scripted by the cell's title or by the cluster's fate; what was rented and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,13 +18,13 @@ from stash.core.artefact import encode_artefact
 from stash.core.user_files import loads
 from stash.study import study_folder
 from stash.study.backend import Leases, open_leases, spent_dollars
-from stash.study.cells import Cell, make_cells
-from stash.study.controller import RunOutcome, StudyController
+from stash.study.cells import make_cells
+from stash.study.controller import StudyController
 from stash.study.places import find_places
 from stash.study.programs import CommandOutcome
-from stash.study.status import StudyReading, read_standings
+from stash.study.status import read_standings
 from stash.study.study_file import Study, StudyFile
-from stash.study.study_folder import CellFolder, StudyFolder, folder_of_study
+from stash.study.study_folder import folder_of_study
 
 PROFILE = encode_artefact(build(CALM))
 LOCAL = """
@@ -80,10 +80,10 @@ class FakeWorld:
     running: dict[Path, tuple[float, Ending]] = field(default_factory=dict)
     _since: dict[str, float] = field(default_factory=dict)
 
-    def has(self, program: str) -> bool:
+    def has(self, program):
         return program not in self.missing
 
-    def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
+    def start(self, command, work, cell):
         self.commands.append(tuple(command))
         script = next(
             path
@@ -104,7 +104,7 @@ class FakeWorld:
             self.clusters.add(cluster)
         self.running[cell.path] = (self.clock + booting + ending.seconds, ending)
 
-    def alive(self, cell: CellFolder) -> bool:
+    def alive(self, cell):
         if cell.path not in self.running:
             return False
         until, ending = self.running[cell.path]
@@ -113,14 +113,14 @@ class FakeWorld:
         self._end(cell, ending)
         return False
 
-    def interrupt(self, cell: CellFolder) -> None:
+    def interrupt(self, cell):
         if cell.path in self.running:
             self._end(cell, Ending(code=130, profile=False))
 
-    def kill(self, cell: CellFolder) -> None:
+    def kill(self, cell):
         self.running.pop(cell.path, None)
 
-    def call(self, command: Sequence[str], seconds: float) -> CommandOutcome:
+    def call(self, command, seconds):
         self.commands.append(tuple(command))
         self.clock += 1
         if command[:2] == ("sky", "down"):
@@ -139,16 +139,16 @@ class FakeWorld:
             Path(command[-1]).write_bytes(PROFILE)
         return CommandOutcome(0, "")
 
-    def now(self) -> float:
+    def now(self):
         return self.clock
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.clock += max(seconds, 5.0)  # fewer turns of the loop
         if self.kill_at is not None and self.clock >= self.kill_at:
             self.kill_at = None
             raise Killed
 
-    def _end(self, cell: CellFolder, ending: Ending) -> None:
+    def _end(self, cell, ending):
         del self.running[cell.path]
         cell.log.write_text(ending.printed)
         if ending.code is not None:
@@ -159,7 +159,7 @@ class FakeWorld:
             for cluster in list(self.clusters):
                 self._gone(cluster)
 
-    def _gone(self, cluster: str) -> None:
+    def _gone(self, cluster):
         if cluster in self.clusters:
             self.clusters.discard(cluster)
             self.billed[cluster] = self.billed.get(cluster, 0.0) + self.clock - self._since[cluster]
@@ -170,40 +170,40 @@ class DeadOnKill(FakeWorld):
 
     dead: bool = False
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         try:
             super().sleep(seconds)
         except Killed:
             self.dead = True
             raise
 
-    def now(self) -> float:
+    def now(self):
         if self.dead:
             raise Killed
         return super().now()
 
-    def interrupt(self, cell: CellFolder) -> None:
+    def interrupt(self, cell):
         if self.dead:
             raise Killed
         super().interrupt(cell)
 
-    def call(self, command: Sequence[str], seconds: float) -> CommandOutcome:
+    def call(self, command, seconds):
         if self.dead:
             raise Killed
         return super().call(command, seconds)
 
 
-def study(text: str, folder: Path, name: str = "grid.yaml") -> StudyFile:
+def study(text, folder, name="grid.yaml"):
     """As if it were the text of a file there."""
     file = loads(text, folder / name, Study)
     return StudyFile(folder / name, file.content, file)
 
 
-def cells_of(file: StudyFile, version: str = "1.0") -> tuple[Cell, ...]:
+def cells_of(file, version="1.0"):
     return make_cells(file, find_places(file, catalog.load()), version)
 
 
-def reading_of(file: StudyFile, retry: bool = False) -> StudyReading:
+def reading_of(file, retry=False):
     return read_standings(
         file.name,
         cells_of(file),
@@ -212,23 +212,23 @@ def reading_of(file: StudyFile, retry: bool = False) -> StudyReading:
     )
 
 
-def states(file: StudyFile) -> list[str]:
+def states(file):
     """How its cells stand, in the order of running."""
     reading = reading_of(file)
     return [reading.standings[cell.id].state for cell in reading.cells]
 
 
 def run(
-    file: StudyFile,
-    world: FakeWorld,
-    dollars: float | None = None,
-    retry: bool = False,
-    notes: list[str] | None = None,
-    keep: Callable[[Cell], str] = lambda cell: f"{cell.id}.stash.json",
-) -> RunOutcome:
+    file,
+    world,
+    dollars=None,
+    retry=False,
+    notes=None,
+    keep=lambda cell: f"{cell.id}.stash.json",
+):
     """One run of a study in that world, going on where its journal ends."""
-    folder: StudyFolder = folder_of_study(file.path)
-    lines: list[str] = [] if notes is None else notes
+    folder = folder_of_study(file.path)
+    lines = [] if notes is None else notes
     with folder.lock():
         events, reading = study_folder.read_events(folder.journal), reading_of(file, retry)
         controller = StudyController(

@@ -107,7 +107,15 @@ def catalog(options: CatalogOptions, context: typer.Context) -> None:
       stash catalog refresh
     """
     if context.invoked_subcommand is not None:
-        _refuse_options(context)
+        # Options of the list do nothing before a subcommand, so they are refused rather than
+        # ignored.
+        for parameter in context.command.params:
+            source = context.get_parameter_source(str(parameter.name))
+            if source is not None and source.name == "COMMANDLINE":
+                raise UserError(
+                    f"{parameter.opts[0]} belongs to `stash catalog` alone; options of "
+                    f"`stash catalog {context.invoked_subcommand}` stand after it"
+                )
         return
     from stash import catalog as facts
     from stash.catalog.page import explain_nothing
@@ -161,17 +169,6 @@ def refresh(options: RefreshOptions) -> None:
     console.print(Text(printable(kept)), soft_wrap=True)
     for failure in report.failures:
         console.print(Text(f"note: {printable_line(failure)}"), style="yellow", soft_wrap=True)
-
-
-def _refuse_options(context: typer.Context) -> None:
-    """Options of the list do nothing before a subcommand, so they are refused rather than ignored."""
-    for parameter in context.command.params:
-        source = context.get_parameter_source(str(parameter.name))
-        if source is not None and source.name == "COMMANDLINE":
-            raise UserError(
-                f"{parameter.opts[0]} belongs to `stash catalog` alone; options of "
-                f"`stash catalog {context.invoked_subcommand}` stand after it"
-            )
 
 
 def _known_gpu(name: str, known: Catalog) -> str:

@@ -157,7 +157,8 @@ def parse_gpuhunt(
 
     def add_row(row: CsvRow) -> None:
         count = float(row["gpu_count"] or 0)
-        model = _model(row["gpu_name"])
+        # A GPU's model as Stash writes it: `A100` for `A100-80GB`, `T4G` for `T4g`.
+        model = re.sub(r"-(\d+GB|MEGA)$", "", row["gpu_name"].upper()) or None
         name = row["instance_name"]
         if (
             _is_tpu(row["gpu_name"])
@@ -197,11 +198,6 @@ def skypilot_gpu(instance: Instance) -> str:
         return "H100-MEGA"
     large = instance.gpu_model == "A100" and (instance.gpu_memory_bytes or 0) > 60 * 2**30
     return "A100-80GB" if large else instance.gpu_model or ""
-
-
-def _model(name: str) -> str | None:
-    """A GPU's model as Stash writes it: ``A100`` for ``A100-80GB``, ``T4G`` for ``T4g``."""
-    return re.sub(r"-(\d+GB|MEGA)$", "", name.upper()) or None
 
 
 def _is_tpu(name: str) -> bool:

@@ -175,7 +175,12 @@ def _why_nothing(failures: Failures, old: Snapshot | None) -> str:
 def _download_part(cloud: str, transport: Transport, before: Catalog, old: Part | None) -> Part:
     name = _name(cloud)
     folder = f"{GPUHUNT}/{_LISTS[cloud]}"
-    version, published = _version(transport(f"{folder}/version"))
+    # the newest list's version (20261119-12) has its date
+    version = transport(f"{folder}/version")[:_MAX_VERSION].decode(errors="replace").strip()
+    match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-[0-9]{1,9}", version, re.ASCII)
+    published = "-".join(match.groups()) if match is not None else ""
+    if not is_date(published):
+        raise DamagedError(f"its version {version[:30]!r} is not a date and a number")
     body = transport(f"{folder}/{version}/catalog.zip")
     if len(body) > _MAX_BYTES:
         raise DamagedError(f"it is larger than {_MAX_BYTES // 2**20} MB")
@@ -197,16 +202,6 @@ def _download_part(cloud: str, transport: Transport, before: Catalog, old: Part 
         Price(cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()
     ]
     return Part(name, instances, tuple(rows))
-
-
-def _version(body: bytes) -> tuple[str, str]:
-    """The newest list's version (20261119-12) and its ISO date."""
-    version = body[:_MAX_VERSION].decode(errors="replace").strip()
-    match = re.fullmatch(r"(20\d\d)([01]\d)([0-3]\d)-[0-9]{1,9}", version, re.ASCII)
-    published = "-".join(match.groups()) if match is not None else ""
-    if not is_date(published):
-        raise DamagedError(f"its version {version[:30]!r} is not a date and a number")
-    return version, published
 
 
 def _text(body: bytes, member: str) -> str:

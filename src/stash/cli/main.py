@@ -361,6 +361,13 @@ _NEEDS_FILE = {
     "export": " --to tensorboard",
 }
 _EXAMPLE = "train.stash.json"
+_READABLE = "chmod a+r FILE`, once: what replaces the file can be read by others, too"
+_GONE = {
+    ("report", "--public"): _READABLE,
+    ("export", "--public"): _READABLE,
+    ("export", "--url"): "MLFLOW_TRACKING_URI=URL` or `WANDB_BASE_URL=URL` before the command",
+}
+"""Options that went, and what does the same: the rest of ``type `...``."""
 
 
 def _suggest_command(error: Any, command: str) -> str:
@@ -376,6 +383,9 @@ def _suggest_command(error: Any, command: str) -> str:
         return ""
     if type(error).__name__ == "MissingParameter" and words[1:] and words[1] in _NEEDS_FILE:
         return _suggest_files(words)
+    gone = _GONE.get((words[-1], getattr(error, "option_name", "")))
+    if gone is not None:
+        return gone
     if "'--with'" in text and words == ["stash", "run"]:
         return "stash run --with train.fix.json train.py`; `stash fix train.py` writes the first"
     return ""

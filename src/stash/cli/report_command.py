@@ -15,7 +15,7 @@ from stash.core.printable import print_written
 from stash.core.units import format_count
 from stash.report.output import PICTURES, WIDTH_MM, file_of
 from stash.store.storing import store_option
-from stash.ui.options import Options, argument, option, public_flag
+from stash.ui.options import Options, argument, option
 
 if TYPE_CHECKING:
     from stash.analysis.findings.probe_reading import Reading
@@ -76,7 +76,6 @@ class ReportOptions(Options):
     probe: Path | None = option(
         "FILE", "Include the links of this *.host.json of the profiled machines.", Path
     )
-    public: bool = public_flag()
     store: str | None = store_option()
 
     def check(self) -> None:
@@ -146,7 +145,7 @@ def _write_page(options: ReportOptions) -> None:
     if target is None:
         print(file_of(page, ".md"), end="")
         return
-    write_output(target, file_of(page, f".{kind}"), new=output is None, public=options.public)
+    write_output(target, file_of(page, f".{kind}"), new=output is None)
     print_written(target, False, f" ({target.stat().st_size / 1e3:.0f} kB)")
 
 
@@ -182,7 +181,7 @@ def _write_folder(options: ReportOptions) -> None:
         )
         for name, made in pages or pictures:
             target = folder / f"{name}.{kind}"
-            write_output(target, made, public=options.public)
+            write_output(target, made)
             written.append(target)
     names = ", ".join(path.name for path in written)
     print_written(format_count(len(written), "file"), False, f" to {folder}: {names}")

@@ -21,7 +21,10 @@ def add_lines(log: int, lines: bytes, lasting: bool = False) -> None:
 
     What its last writer was killed within makes way for them. ``lasting``: they are in storage on return.
     """
-    size = _cut_short_line(log)
+    size = os.fstat(log).st_size
+    if size and os.pread(log, 1, size - 1) != b"\n":
+        size = os.pread(log, size, 0).rfind(b"\n") + 1
+        os.ftruncate(log, size)
     try:
         while lines:
             lines = lines[os.write(log, lines) :]
@@ -101,12 +104,3 @@ class Tail:
         whole = content[: content.rfind(b"\n") + 1]
         self._at += len(whole)
         return whole
-
-
-def _cut_short_line(log: int) -> int:
-    """Cut off a last line that has no end, and say how long the log is then."""
-    size = os.fstat(log).st_size
-    if size and os.pread(log, 1, size - 1) != b"\n":
-        size = os.pread(log, size, 0).rfind(b"\n") + 1
-        os.ftruncate(log, size)
-    return size

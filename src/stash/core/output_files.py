@@ -43,16 +43,14 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
     return wanted
 
 
-def write_output(
-    target: Path, content: str | bytes, new: bool = False, public: bool = False
-) -> None:
+def write_output(target: Path, content: str | bytes, new: bool = False) -> None:
     """Put ``content`` at ``target``, whole or not at all; raises ArtefactError, which says why not.
 
-    A ``new`` file replaces none that came there meanwhile. It is its owner's alone, unless it is ``public`` or
-    replaces one that others may read.
+    A ``new`` file replaces none that came there meanwhile. It is its owner's alone, unless it replaces one
+    that others may read.
     """
     try:
-        write_whole(target, content, mode=0o666 if public else None, new=new)
+        write_whole(target, content, mode=None, new=new)
     except OSError as error:
         raise ArtefactError(
             f"cannot write {target}: {error.strerror or error}; nothing was written, so choose another place with "

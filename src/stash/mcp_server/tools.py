@@ -330,7 +330,10 @@ def _option_words(given: Mapping[str, Any], known: Mapping[str, Option]) -> list
             raise UserError(f"there is no option {key}; {near_names(name, known)}")
         option = f"--{name.replace('_', '-')}"
         if known[name].kind == "flag":
-            words += [option] if _parse_flag(key, value) else []
+            typed = str(value).lower()
+            if typed not in ("true", "false", "none"):
+                raise UserError(f"{key}={shorten_text(str(value), 100)}: it is true or false")
+            words += [option] if (typed == "true") else []
         elif known[name].many and isinstance(value, list):
             words += [f"{option}={_format_argument(key, each)}" for each in value]
         elif value is not None:
@@ -347,13 +350,6 @@ def near_names(name: str, known: Collection[str]) -> str:
     """What may have been meant, for the end of an error."""
     alike = find_nearest(name, known, 3)
     return f"did you mean {' or '.join(alike)}?" if alike else f"there are {', '.join(known)}"
-
-
-def _parse_flag(key: str, value: Any) -> bool:
-    typed = str(value).lower()
-    if typed not in ("true", "false", "none"):
-        raise UserError(f"{key}={shorten_text(str(value), 100)}: it is true or false")
-    return typed == "true"
 
 
 def _format_argument(key: str, value: Any) -> str:

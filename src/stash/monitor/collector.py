@@ -141,18 +141,16 @@ class Collector:
             return None
         numbers, seconds, delays = join_cycles({rank: self.ranks[rank].rows for rank in ranks})
         if not numbers:
-            self._leave_behind(here)
+            # Wait no more for ranks that are done, once all that are `here` have taken steps that
+            # they never will.
+            upto = min((self.ranks[rank].rows[-1].number for rank in here), default=0)
+            for state in self.ranks.values():
+                if state.is_over and state.rows and state.rows[-1].number < upto:
+                    state.rows.clear()
             return None
         # the last one's optimizer stage belongs to the next cycle
         ended = [self.ranks[rank].drop_until(numbers[-1]) for rank in ranks]
         return JoinedCycles(ranks, numbers, seconds, delays, max(ended))
-
-    def _leave_behind(self, here: Sequence[int]) -> None:
-        """Wait no more for ranks that are done, once all that are ``here`` have taken steps that they never will."""
-        upto = min((self.ranks[rank].rows[-1].number for rank in here), default=0)
-        for state in self.ranks.values():
-            if state.is_over and state.rows and state.rows[-1].number < upto:
-                state.rows.clear()
 
     def unseen_collectives(self) -> tuple[int, int, float | None] | None:
         """Of a step: (collectives that C++ issued, all, seconds of one if known), of the rank with most of them."""

@@ -253,7 +253,17 @@ class NodeWatcher:
         own = self.collector.poll()
         self._looks.sample_node(self.collector.ranks, self._team.node, self._clock())
         joined = self._team.gather(own, self._looks.uses, self._looks.state)
-        self._follow_requests()
+        # Hand on what was asked for beside the record, or by node 0; and to ranks that began
+        # meanwhile.
+        requests = [RunRequest.model_validate_json(each) for each in self._team.take_requests()]
+        if not self._team.hands_on and (beside := take_request(self._record.path)) is not None:
+            requests.append(beside)
+            self._team.tell_nodes(beside.model_dump_json().encode())
+        for each in requests:
+            self._apply_request(each)
+        for state in self.collector.ranks.values():
+            if state.asked != self._request.number and self._request.paused:
+                state.send_request(self._request.number)
         # what ranks have said to requests for lines
         for path in self._folder.glob(f"{LINES}.*.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
@@ -312,18 +322,6 @@ class NodeWatcher:
             self._handle_event(
                 WindowTaken(window_of(part, device, self._rank_nodes(), self._machine_states()))
             )
-
-    def _follow_requests(self) -> None:
-        """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""
-        requests = [RunRequest.model_validate_json(each) for each in self._team.take_requests()]
-        if not self._team.hands_on and (beside := take_request(self._record.path)) is not None:
-            requests.append(beside)
-            self._team.tell_nodes(beside.model_dump_json().encode())
-        for each in requests:
-            self._apply_request(each)
-        for state in self.collector.ranks.values():
-            if state.asked != self._request.number and self._request.paused:
-                state.send_request(self._request.number)
 
     def _apply_request(self, request: RunRequest) -> None:
         """Have the ranks of this node follow a request; and say so in the record."""

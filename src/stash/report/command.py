@@ -23,7 +23,6 @@ from stash.ui.options import (
     json_flag,
     markdown_flag,
     option,
-    public_flag,
 )
 
 if TYPE_CHECKING:
@@ -202,35 +201,30 @@ class ExportOptions(Options):
         "--output",
     )
     project: str = option("NAME", "Use this MLflow experiment or W&B project.", default="stash")
-    url: str | None = option("URL", "Use this MLflow or W&B server (default: as set up).")
     redact: bool = flag("Remove names of machines, paths and addresses.")
-    public: bool = public_flag()
     store: str | None = store_option()
 
     def check(self) -> None:
         to = self.to
         output = self.output
-        url = self.url
         if to == "tensorboard" and output is None:
             raise UserError(
                 "--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows"
             )
         if to in ("mlflow", "wandb") and output is not None:
             raise UserError(
-                f"--output {output}: {TOOLS[to]} has a place of its own; say which with --url and --project"
+                f"--output {output}: {TOOLS[to]} has a place of its own; say which with --project"
             )
-        if to in ("tensorboard", "openmetrics") and url is not None:
-            raise UserError(f"--url {url}: {TOOLS[to]} goes into files; say where with --output")
 
 
 def export(options: ExportOptions) -> None:
     """Export profiles to MLflow, W&B, TensorBoard or OpenMetrics.
 
     Examples:
-      stash export today.stash.json --to mlflow --url http://mlflow:5000
+      MLFLOW_TRACKING_URI=http://mlflow:5000 stash export today.stash.json --to mlflow
       WANDB_MODE=offline stash export *.stash.json --to wandb --project speed
       stash export *.stash.json --to tensorboard -o tb/
-      stash export 3f9a --to openmetrics --public -o /var/lib/node_exporter/stash.prom
+      stash export 3f9a --to openmetrics -o /var/lib/node_exporter/stash.prom
     """
     from stash.catalog.layers import load as load_catalog
     from stash.core.records.host import Probe
@@ -258,7 +252,7 @@ def export(options: ExportOptions) -> None:
     runs = list({run.id: run for run in each}.values())
     families = probe_families(probes, load_catalog()) if probes else []
     if target is not None:
-        write_output(target, openmetrics(runs, families), public=options.public)
+        write_output(target, openmetrics(runs, families))
         print_written(target, False)
         return
     if to == "openmetrics":
@@ -266,7 +260,7 @@ def export(options: ExportOptions) -> None:
         return
     require_package(to, f"--to {to}")
     try:
-        done = _handed_over(runs, to, output, options.project, options.url)
+        done = _handed_over(runs, to, output, options.project)
     except StashError:
         raise
     except Exception as error:  # whatever the tool's own package raises
@@ -274,9 +268,7 @@ def export(options: ExportOptions) -> None:
     print(printable_line(done))
 
 
-def _handed_over(
-    runs: Sequence[ExportedRun], to: str, output: Path | None, project: str, url: str | None
-) -> str:
+def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, project: str) -> str:
     """What was done, as a sentence."""
     from stash.report import exports
 
@@ -285,6 +277,6 @@ def _handed_over(
         exports.write_tensorboard(runs, output)
         return f"Wrote {format_count(len(runs), 'run')} to {output}; show them with `tensorboard --logdir {output}`."
     if to == "mlflow":
-        new = exports.log_to_mlflow(runs, project, url)
+        new = exports.log_to_mlflow(runs, project)
         return f"New runs in MLflow's experiment {project}: {new}; there already: {len(runs) - new}"
-    return f"Runs in W&B's project {project}: {exports.log_to_wandb(runs, project, url)}"
+    return f"Runs in W&B's project {project}: {exports.log_to_wandb(runs, project)}"

@@ -100,14 +100,12 @@ def _fact(text: str) -> str:
 _ID = "stash.id"
 
 
-def log_to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None = None) -> int:
-    """Log to the tracking server at ``url`` (else MLflow's own choice); how many were new.
+def log_to_mlflow(runs: Sequence[ExportedRun], experiment: str) -> int:
+    """Log to the tracking server that MLflow chooses; how many were new.
 
     Raises ImportError without mlflow, and whatever mlflow raises.
     """
     mlflow: Any = import_module("mlflow")
-    if url is not None:
-        mlflow.set_tracking_uri(url)
     client = mlflow.MlflowClient()
     number = mlflow_experiment(client, experiment)
     new = [
@@ -139,15 +137,15 @@ def _prefix_names(figures: TrackedFigures) -> TrackedFigures:
     return {f"stash/{name}": value for name, value in figures.items()}
 
 
-def log_to_wandb(runs: Sequence[ExportedRun], project: str, url: str | None = None) -> int:
-    """Log to ``project``, of the server at ``url`` (else W&B's own choice); how many.
+def log_to_wandb(runs: Sequence[ExportedRun], project: str) -> int:
+    """Log to ``project`` of the server that W&B chooses; how many.
 
     Facts are configuration, rounds history, figures the summary, the profile an artifact. The run has the profile's
     id, so that a profile exported again is the same run. Raises ImportError without wandb, and whatever wandb raises.
     """
     wandb: Any = import_module("wandb")
     for run in runs:
-        made = WandbRun(project, run.id, run.title, url=url, config=run.facts, notes=run.verdict)
+        made = WandbRun(project, run.id, run.title, config=run.facts, notes=run.verdict)
         with made.run as logged:
             logged.summary.update({**run.figures, "verdict": run.verdict, "created": run.created})
             kept = wandb.Artifact(f"stash-{run.id[:10]}", type="stash-profile")

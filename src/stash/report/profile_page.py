@@ -201,8 +201,17 @@ def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:
     speed = breakdown.samples_per_second
     nodes = format_count(breakdown.nodes, "node")
     shared = model_facts.shared_among(profile)
+    count = breakdown.world_size
+    if all(rank.device == "cpu" for rank in profile.ranks):
+        devices = format_count(count, "CPU rank")
+    else:
+        names = {gpu.name for host in profile.hosts for gpu in host.gpus}
+        if len(names) == 1:
+            devices = f"{count} × {names.pop()}"
+        else:
+            devices = format_count(count, "device")
     return (
-        f"{_devices(breakdown, profile)} on {nodes}{shared and ': '}{shared}",
+        f"{devices} on {nodes}{shared and ': '}{shared}",
         _batch(breakdown.samples),
         f"{format_pace(speed)} samples/s" if speed is not None else f"samples/s {UNKNOWN}",
     )
@@ -217,16 +226,6 @@ def _batch(samples: SampleCounts | None) -> str:
         f"{size:,.0f}" if size >= 100 else f"{size:.3g}" for size in (samples.least, samples.most)
     )
     return f"batch {least} to {most} per device"
-
-
-def _devices(breakdown: Breakdown, profile: Profile) -> str:
-    count = breakdown.world_size
-    if all(rank.device == "cpu" for rank in profile.ranks):
-        return format_count(count, "CPU rank")
-    names = {gpu.name for host in profile.hosts for gpu in host.gpus}
-    if len(names) == 1:
-        return f"{count} × {names.pop()}"
-    return format_count(count, "device")
 
 
 def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
@@ -369,12 +368,10 @@ def how_measured(breakdown: Breakdown, profile: Profile) -> str:
         "interrupted": "interrupted",
     }.get(profile.ended, profile.ended)
     intervals = "95% intervals" if breakdown.rounds > 1 else "no intervals"
-    return f"{rounds} in {_time_taken(profile)}, {where}, {ended}; {intervals}"
-
-
-def _time_taken(profile: Profile) -> str:
     before = profile.seconds_before_blocks
     if before is None:
-        return format_seconds(profile.elapsed_seconds)
-    measuring = format_seconds(profile.elapsed_seconds - before)
-    return f"{measuring} after {format_seconds(before)} of starting and warming up"
+        time_taken = format_seconds(profile.elapsed_seconds)
+    else:
+        measuring = format_seconds(profile.elapsed_seconds - before)
+        time_taken = f"{measuring} after {format_seconds(before)} of starting and warming up"
+    return f"{rounds} in {time_taken}, {where}, {ended}; {intervals}"

@@ -50,7 +50,15 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     ]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]
-    lines = tuple((place.where, _place_time(place), place.row, _words(place)) for place in places)
+    lines = tuple(
+        (
+            place.where,
+            _place_time(place),
+            place.row,
+            f"{place.words} (in {place.inside})" if place.inside else place.words,
+        )
+        for place in places
+    )
     where = Grid("Where", ("takes", "row", "line"), lines, frozenset({0, 1, 2, 3}), prose=True)
     return (account, where) if lines else (account,)
 
@@ -100,10 +108,6 @@ def _share_of(run: RunAccount, place: SlowLine) -> float:
     row = run.row(place.row)
     each = 0.0 if row is None or place.each is None or not row.every else place.each / row.every
     return max(place.seconds, each) / run.step_seconds
-
-
-def _words(place: SlowLine) -> str:
-    return f"{place.words} (in {place.inside})" if place.inside else place.words
 
 
 def _place_time(place: SlowLine) -> str:

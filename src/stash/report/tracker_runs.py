@@ -62,13 +62,9 @@ class WandbRun:
     With ``WANDB_MODE=offline`` nothing is sent: ``wandb sync`` does that later.
     """
 
-    def __init__(
-        self, project: str, id: str, name: str, axis: str = "", url: str | None = None, **more: Any
-    ) -> None:
+    def __init__(self, project: str, id: str, name: str, axis: str = "", **more: Any) -> None:
         wandb: Any = import_module("wandb")
-        settings = wandb.Settings(
-            console="off", silent=True, **({} if url is None else {"base_url": url})
-        )
+        settings = wandb.Settings(console="off", silent=True)
         again = (
             {"reinit": "create_new"}
             if axis

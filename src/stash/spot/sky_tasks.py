@@ -312,7 +312,9 @@ def _server_task(
     if server.instance is not None and place.region is not None:
         machine = {"instance_type": server.instance.partition("+")[0]}
     else:
-        needs = _server_bytes(plan)
+        # Memory that a server's machine has to have; `None` if that is unknown.
+        needs = plan.pool.server.needs_bytes
+        needs = None if needs is None else needs + (_senders_at_once(plan) - 1) * _two_buffers(plan)
         memory = {} if needs is None else {"memory": f"{math.ceil(needs / 2**30)}+"}
         machine = {"cpus": f"{server.cores}+", **memory}
     rented = {
@@ -429,12 +431,6 @@ def _senders_at_once(plan: FleetPlan) -> int:
         return pool.senders
     spare = (server.memory_bytes - server.needs_bytes) / _two_buffers(plan)
     return max(1, min(pool.senders, 1 + int(spare)))
-
-
-def _server_bytes(plan: FleetPlan) -> float | None:
-    """Memory that a server's machine has to have; ``None`` if that is unknown."""
-    needs = plan.pool.server.needs_bytes
-    return None if needs is None else needs + (_senders_at_once(plan) - 1) * _two_buffers(plan)
 
 
 def _two_buffers(plan: FleetPlan) -> float:

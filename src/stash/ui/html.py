@@ -37,7 +37,17 @@ _NIGHT = {
 
 def render(page: Page) -> str:
     """The whole document."""
-    style = _style()
+    # The style sheet, with the colours of series by day and by night, and each by somebody's own
+    # choice.
+    night = "color-scheme:dark;" + _variables(_NIGHT) + _variables(DARK)
+    style = (
+        (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+        + "".join(RULES)
+        + f":root{{{_variables(LIGHT)}}}"
+        + f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{night}}}}}"
+        + f"@media screen{{:root[data-theme=dark]{{{night}}}}}"
+        + "".join(f".s-{name}{{color:var(--{name})}}" for name in LIGHT)
+    )
     script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     return (
         _environment()
@@ -85,19 +95,6 @@ def _fit(value: Any) -> Any:
     """What a template writes, made printable; it is escaped after that."""
     return (
         value if isinstance(value, Markup) or not isinstance(value, str) else printable_line(value)
-    )
-
-
-def _style() -> str:
-    """The style sheet, with the colours of series by day and by night, and each by somebody's own choice."""
-    night = "color-scheme:dark;" + _variables(_NIGHT) + _variables(DARK)
-    return (
-        (_TEMPLATES / "report.css").read_text(encoding="utf-8")
-        + "".join(RULES)
-        + f":root{{{_variables(LIGHT)}}}"
-        + f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{night}}}}}"
-        + f"@media screen{{:root[data-theme=dark]{{{night}}}}}"
-        + "".join(f".s-{name}{{color:var(--{name})}}" for name in LIGHT)
     )
 
 

@@ -57,7 +57,18 @@ def _page(page: Page, level: int) -> Iterator[str]:
         title = f"{escape_line(page.bar_title)}: " if page.bar_title else ""
         yield title + "".join(_square(row) * count for row, count in part_lengths(page.bar, _WIDTH))
     if page.rows:
-        yield _stalls(page.rows)
+        lines = ["| | time | 95% | share |", "|---|---:|---:|---:|"]
+        for row in page.rows:
+            name = escape_line(row.name)
+            if row.why is not None:
+                lines.append(f"| {name} | unknown | | {escape_line(row.why)} |")
+                continue
+            name = f"{SQUARES.get(row.name, '')} {name}".strip()
+            interval = escape_line(row.interval) + (" (within noise)" if row.within_noise else "")
+            lines.append(
+                f"| {name} | {escape_line(row.time)} | {interval} | {escape_line(row.share)} |"
+            )
+        yield "\n".join(lines)
         if page.below_rows:
             yield small_text(escape_line(page.below_rows))
     elif page.bar:
@@ -89,21 +100,6 @@ def _page(page: Page, level: int) -> Iterator[str]:
 
 def _square(row: Row) -> str:
     return SQUARES.get(row.series or row.name, OTHER_SQUARE)
-
-
-def _stalls(rows: Sequence[Row]) -> str:
-    lines = ["| | time | 95% | share |", "|---|---:|---:|---:|"]
-    for row in rows:
-        name = escape_line(row.name)
-        if row.why is not None:
-            lines.append(f"| {name} | unknown | | {escape_line(row.why)} |")
-            continue
-        name = f"{SQUARES.get(row.name, '')} {name}".strip()
-        interval = escape_line(row.interval) + (" (within noise)" if row.within_noise else "")
-        lines.append(
-            f"| {name} | {escape_line(row.time)} | {interval} | {escape_line(row.share)} |"
-        )
-    return "\n".join(lines)
 
 
 def _bullet_lines(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:

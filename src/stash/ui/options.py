@@ -83,11 +83,6 @@ def argument(
     return _declare_field(Option(metavar, help, read, many=many, kind="argument", default=default))
 
 
-def public_flag() -> Any:
-    """``--public``."""
-    return flag("Let others read the output, as your umask allows.")
-
-
 def quiet_flag() -> Any:
     """``--quiet``; the command gives it to ``ui.terminal.progress_console``."""
     return flag("Print the result without progress and notes.", "-q", "--quiet")

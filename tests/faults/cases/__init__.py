@@ -1,10 +1,6 @@
 """All cases of the fault matrix, in the order of its table; each module has a list ``CASES``."""
 
-from __future__ import annotations
-
 from importlib import import_module
-
-from tests.faults.case import Case
 
 KINDS = (
     "signals",
@@ -26,6 +22,6 @@ KINDS = (
 """Modules of this package."""
 
 
-def all_cases() -> list[Case]:
+def all_cases():
     """Every case; names are unique within a kind."""
     return [case for kind in KINDS for case in import_module(f"{__name__}.{kind}").CASES]

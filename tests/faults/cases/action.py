@@ -1,17 +1,13 @@
 """The GitHub action: inputs and profiles of a pull request that would run commands, or act in its comment."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from runs import Outcome
 
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 
 ROOT = Path(__file__).parents[3]
 FAST, SLOW = (
@@ -21,7 +17,7 @@ FAST, SLOW = (
 WRITES = ("stash-*.md", "stash-*.txt", "stash.xml", "theirs.stash.json")
 
 
-def prepared(room: Room) -> None:
+def prepared(room):
     """The action's first step as a file, ``stash`` as a program, and a profile whose texts act in Markdown."""
     steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
     (room.outside / "step.sh").write_text(steps[0]["run"])
@@ -35,8 +31,8 @@ def prepared(room: Room) -> None:
     (room.work / "theirs.stash.json").write_text(json.dumps(document))
 
 
-def step(profile: str, baseline: str = "", limits: str = "") -> Callable[[Room], tuple[str, ...]]:
-    def program(room: Room) -> tuple[str, ...]:
+def step(profile, baseline="", limits=""):
+    def program(room):
         given = (f"PROFILE={profile}", f"BASELINE={baseline}", f"LIMITS={limits}")
         files = (
             f"GITHUB_OUTPUT={room.outside / 'output'}",
@@ -61,7 +57,7 @@ def step(profile: str, baseline: str = "", limits: str = "") -> Callable[[Room],
     return program
 
 
-def closes_nothing(outcome: Outcome, room: Room) -> str | None:
+def closes_nothing(outcome, room):
     from markdown_it import MarkdownIt
 
     shown = MarkdownIt("commonmark", {"html": True}).render(
@@ -70,7 +66,7 @@ def closes_nothing(outcome: Outcome, room: Room) -> str | None:
     return "the summary loads a picture" if "<img" in shown else None
 
 
-def case(name: str, words: Callable[[Room], tuple[str, ...]], code: int, *says: str) -> Case:
+def case(name, words, code, *says):
     return Case(
         "action",
         name,

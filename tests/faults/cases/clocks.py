@@ -3,15 +3,10 @@
 Nothing may depend on them but the dates that a person reads: no rank is taken for hung, no round is lost.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from runs import Outcome, Started
-
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 
 SITE = Path(__file__).parents[1] / "scripts" / "jumping"
 HOUR = 3600
@@ -26,10 +21,10 @@ OFTEN = ("--budget", "8", "--noise", "0.05")
 """Long enough for several looks of the launcher at the ranks after the jump."""
 
 
-def jumping(words: str, measuring: bool) -> Callable[[Started, Room], None]:
+def jumping(words, measuring):
     """Once a round is done; else once there is a launcher, as a clock that was wrong before it is merely wrong."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         if measuring:
             run.wait_for("round 1 done")
         else:
@@ -39,7 +34,7 @@ def jumping(words: str, measuring: bool) -> Callable[[Started, Room], None]:
     return act
 
 
-def sane(outcome: Outcome, room: Room) -> str | None:
+def sane(outcome, room):
     """Nothing that was measured is negative or as long as the jump."""
     if outcome.profile is None:
         return "no profile"
@@ -51,7 +46,7 @@ def sane(outcome: Outcome, room: Room) -> str | None:
     return None
 
 
-def _case(whose: str, what: str, when: str) -> Case:
+def _case(whose, what, when):
     path = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
     return Case(
         "clocks",

@@ -11,16 +11,13 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from runs import Outcome, Started
-
 import stash
 from stash.measure.protocol.folder import claim
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 USER = 65534
@@ -31,23 +28,23 @@ LOG = ("stash-*",)
 """What a failed profile may leave: its log."""
 
 
-def is_root() -> bool:
+def is_root():
     return os.geteuid() == 0
 
 
-def usual(room: Room, *before: str, job: tuple[str, ...] = ("train.py",)) -> tuple[str, ...]:
+def usual(room, *before, job=("train.py",)):
     """A profile as the driver would start it, with words before it."""
     output = str(room.work / "run.stash.json")
     own = ("-m", "stash", "profile", "--budget", "2", "--noise", "50", "-o", output)
     return (*before, sys.executable, *own, *job)
 
 
-def started_by(*before: str) -> Callable[[Room], tuple[str, ...]]:
+def started_by(*before):
     """That program starts the profile."""
     return lambda room: usual(room, *before)
 
 
-def beside(run: Started, room: Room) -> None:
+def beside(run, room):
     """Another profile, with a temporary folder of its own, while the first measures; then that one is interrupted."""
     temporary = room.outside / "tmp"
     temporary.mkdir()
@@ -76,7 +73,7 @@ def beside(run: Started, room: Room) -> None:
     run.popen.send_signal(signal.SIGINT)
 
 
-def both_say_so(outcome: Outcome, room: Room) -> str | None:
+def both_say_so(outcome, room):
     other = stash.load(room.outside / "other.stash.json")
     mute = [
         name
@@ -86,7 +83,7 @@ def both_say_so(outcome: Outcome, room: Room) -> str | None:
     return f"the {mute[0]} does not mention the other" if mute else None
 
 
-def of_another_user(room: Room) -> None:
+def of_another_user(room):
     """The temporary folder is everybody's; a killed and a living profile of somebody else have folders in it."""
     room.temporary.chmod(0o1777)
     for path in (room.work, *room.work.rglob("*")):
@@ -98,7 +95,7 @@ def of_another_user(room: Room) -> None:
     os.close(claim(dead))
 
 
-def untouched(outcome: Outcome, room: Room) -> str | None:
+def untouched(outcome, room):
     return (
         None
         if (room.temporary / "stash-of-root" / "owner").exists()
@@ -124,20 +121,20 @@ def users_python() -> tuple[str, ...]:
     return ()
 
 
-def has_users() -> bool:
+def has_users():
     return bool(users_python())
 
 
-def as_user(*limits: str) -> Callable[[Room], tuple[str, ...]]:
+def as_user(*limits):
     """Another user starts the profile, through a program that sets limits."""
     return lambda room: (*users_python()[:-1], *limits, users_python()[-1], *usual(room)[1:])
 
 
-def limited(option: str, *before: str) -> Callable[[Room], tuple[str, ...]]:
+def limited(option, *before):
     return started_by(*before, "prlimit", f"--{option}")
 
 
-def in_group(room: Room) -> tuple[str, ...]:
+def in_group(room):
     """In a memory control group of its own, which the shell that starts it enters."""
     return (
         "sh",
@@ -148,47 +145,46 @@ def in_group(room: Room) -> tuple[str, ...]:
     )
 
 
-def _group(room: Room) -> Path:
+def _group(room):
     return MEMORY / f"stash-faults-{room.work.parent.name}"
 
 
-def make_group(room: Room) -> None:
+def make_group(room):
     _group(room).mkdir()
     (_group(room) / "memory.limit_in_bytes").write_text(str(1 << 30))
 
 
-def remove_group(outcome: Outcome, room: Room) -> str | None:
+def remove_group(outcome, room):
     _group(room).rmdir()
-    return None
 
 
-def has_groups() -> bool:
+def has_groups():
     return is_root() and (MEMORY / "memory.limit_in_bytes").exists() and os.access(MEMORY, os.W_OK)
 
 
-def customised(name: str, text: str) -> Callable[[Room], None]:
+def customised(name, text):
     """A customisation of Python's start of the user's own."""
 
-    def prepare(room: Room) -> None:
+    def prepare(room):
         (room.work / "own").mkdir()
         (room.work / "own" / f"{name}.py").write_text(text)
 
     return prepare
 
 
-def both(*prepared: Callable[[Room], None]) -> Callable[[Room], None]:
-    def prepare(room: Room) -> None:
+def both(*prepared):
+    def prepare(room):
         for each in prepared:
             each(room)
 
     return prepare
 
 
-def own_path() -> dict[str, str]:
+def own_path():
     return {"PYTHONPATH": os.pathsep.join(filter(None, ["own", os.environ.get("PYTHONPATH")]))}
 
 
-def other_environment(room: Room) -> None:
+def other_environment(room):
     """As conda makes them: an interpreter with a prefix of its own, no virtual one; with PyTorch, without Stash."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base, prefix = Path(sys.base_prefix), room.outside / "env"
@@ -208,8 +204,8 @@ def other_environment(room: Room) -> None:
             (packages / path.name).symlink_to(path)
 
 
-def in_other_environment(*arguments: str) -> Callable[[Room], tuple[str, ...]]:
-    def program(room: Room) -> tuple[str, ...]:
+def in_other_environment(*arguments):
+    def program(room):
         return usual(
             room, job=("--", str(room.outside / "env" / "bin" / "python"), *arguments, "in_env.py")
         )

@@ -3,23 +3,17 @@
 Whatever did, what was measured is somewhere, and the user is told where; nothing that others made is written to.
 """
 
-from __future__ import annotations
-
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-from runs import Outcome
 
 import stash
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 from tests.faults.cases.environments import NOT_OMNIPOTENT, PROFILE, is_root, paced
 
 LONG = ("--budget", "10", "--noise", "0.05")
 PRECIOUS = "somebody else's"
 
 
-def profiles_in(folder: Path) -> list[str]:
+def profiles_in(folder):
     """Names of the profiles there that can be read and have blocks."""
     files = [
         path for path in folder.glob("*.stash.json") if path.is_file() and not path.is_symlink()
@@ -29,10 +23,10 @@ def profiles_in(folder: Path) -> list[str]:
     )
 
 
-def has(*names: str) -> Callable[[Outcome, Room], str | None]:
+def has(*names):
     """These profiles, and no others, are in the working folder."""
 
-    def check(outcome: Outcome, room: Room) -> str | None:
+    def check(outcome, room):
         found = profiles_in(room.work)
         return (
             None
@@ -43,7 +37,7 @@ def has(*names: str) -> Callable[[Outcome, Room], str | None]:
     return check
 
 
-def runs_folder() -> Iterator[Case]:
+def runs_folder():
     for what, name in {"remove-run": "of the run", "remove-launch": "of the launch"}.items():
         yield Case(
             "disks",
@@ -67,10 +61,10 @@ def runs_folder() -> Iterator[Case]:
     )
 
 
-def measured_is_in(folder: Callable[[Room], Path]) -> Callable[[Outcome, Room], str | None]:
+def measured_is_in(folder):
     """The profile is in that folder, and standard error says so."""
 
-    def check(outcome: Outcome, room: Room) -> str | None:
+    def check(outcome, room):
         names = profiles_in(folder(room))
         if len(names) != 1:
             return f"{folder(room)} has the profiles {names}"
@@ -81,10 +75,10 @@ def measured_is_in(folder: Callable[[Room], Path]) -> Callable[[Outcome, Room], 
     return check
 
 
-def with_output(*options: str) -> Callable[[Room], tuple[str, ...]]:
+def with_output(*options):
     """A profile by one to whom permissions mean something, with ``{out}`` in its words for a folder outside."""
 
-    def program(room: Room) -> tuple[str, ...]:
+    def program(room):
         folder = room.outside / "out"
         folder.mkdir(exist_ok=True)
         return (*NOT_OMNIPOTENT, *(word.format(out=folder, work=room.work) for word in options))
@@ -104,7 +98,7 @@ ON_SMALL_DISK = (
 )
 
 
-def places() -> Iterator[Case]:
+def places():
     kept = ("What was measured is in ",)
     lost = {"remove-output": "is removed", "close-output": "becomes read-only"}
     for what, happens in lost.items():
@@ -138,10 +132,10 @@ def places() -> Iterator[Case]:
     )
 
 
-def default_name(*words: str, at_once: int = 1) -> Callable[[Room], tuple[str, ...]]:
+def default_name(*words, at_once=1):
     """Profiles under default names, one or several side by side in one folder."""
 
-    def program(room: Room) -> tuple[str, ...]:
+    def program(room):
         filled = [word.format(outside=room.outside) for word in words]
         command = subprocess.list2cmdline([*SHORT, *filled])
         return ("bash", "-c", " & ".join([command] * at_once) + "; code=$?; wait; exit $code")
@@ -149,20 +143,20 @@ def default_name(*words: str, at_once: int = 1) -> Callable[[Room], tuple[str, .
     return program
 
 
-def planted(name: str) -> Callable[[Room], None]:
+def planted(name):
     """A link in the working folder to a file of somebody's."""
 
-    def prepare(room: Room) -> None:
+    def prepare(room):
         (room.outside / "precious").write_text(PRECIOUS)
         (room.work / name).symlink_to(room.outside / "precious")
 
     return prepare
 
 
-def precious(then: Callable[[Outcome, Room], str | None]) -> Callable[[Outcome, Room], str | None]:
+def precious(then):
     """The file that a link led to was not written to."""
 
-    def check(outcome: Outcome, room: Room) -> str | None:
+    def check(outcome, room):
         path = room.outside / "precious"
         changed = path.exists() and path.read_text() != PRECIOUS
         return "what a link led to was written to" if changed else then(outcome, room)
@@ -170,7 +164,7 @@ def precious(then: Callable[[Outcome, Room], str | None]) -> Callable[[Outcome, 
     return check
 
 
-def names() -> Iterator[Case]:
+def names():
     writes = ("slow*.stash.json", "hostile*.stash.json")
     yield Case(
         "disks",

@@ -1,38 +1,34 @@
 """Endings: a job that ends by itself, well or not; what would follow it; what it would leave behind."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
 
 import psutil
-from runs import Outcome, Started
 
 from stash.measure.protocol.folder import claim
-from tests.faults.case import Case, Expected, Pace, Room
+from tests.faults.case import Case, Expected
 from tests.faults.cases.signals import FOREVER, KEPT, SHORT, measuring, warming_up
 
 TORCHRUN = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2"
 
 
-def now(run: Started, room: Room) -> None:
+def now(run, room):
     """Let the job end in its way, in the middle of its rounds."""
     measuring(run, room)
     (room.work / "now").touch()
 
 
-def now_in_warm_up(run: Started, room: Room) -> None:
+def now_in_warm_up(run, room):
     warming_up(run, room)
     (room.work / "now").touch()
 
 
-def data(change: Callable[[Room], object]) -> Callable[[Started, Room], None]:
+def data(change):
     """Do something to the job's data, in the middle of its rounds."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         measuring(run, room)
         change(room)
 
@@ -40,14 +36,14 @@ def data(change: Callable[[Room], object]) -> Callable[[Started, Room], None]:
 
 
 def ends(
-    name: str,
-    words: tuple[str, ...],
-    *says: str,
-    options: tuple[str, ...] = (),
-    act: Callable[[Started, Room], None] = now,
-    rounds: int | None = KEPT,
-    pace: Pace = "slow",
-) -> Case:
+    name,
+    words,
+    *says,
+    options=(),
+    act=now,
+    rounds=KEPT,
+    pace="slow",
+):
     """However it ends: that is no success, and what was measured is kept."""
     writes, leaves = ("now", "samples.bin"), ("stash-*",)
     return Case(
@@ -119,16 +115,16 @@ BY_THEMSELVES = [
 ]
 
 
-def runs(*lines: str) -> Callable[[Room], None]:
+def runs(*lines):
     """The job is a shell script of these lines."""
 
-    def prepare(room: Room) -> None:
+    def prepare(room):
         (room.work / "run.sh").write_text("\n".join((*lines, "")))
 
     return prepare
 
 
-def follows(name: str, *lines: str, pace: Pace = "slow") -> Case:
+def follows(name, *lines, pace="slow"):
     """A script's last lines must never run: the folder gets no new file."""
     return Case(
         "endings",
@@ -164,10 +160,10 @@ WHAT_FOLLOWS = [
 ]
 
 
-def none_escaped(seconds: float) -> Callable[[Outcome, Room], str | None]:
+def none_escaped(seconds):
     """Helpers that clean their environment, and sleep for so long, by which they are found."""
 
-    def check(outcome: Outcome, room: Room) -> str | None:
+    def check(outcome, room):
         left = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -180,20 +176,20 @@ def none_escaped(seconds: float) -> Callable[[Outcome, Room], str | None]:
     return check
 
 
-def helper(seconds: float) -> str:
+def helper(seconds):
     """A line that starts one, in a session and without a parent of its own."""
     return f"(setsid env -i sleep {seconds} &)"
 
 
-def interrupt(run: Started, room: Room) -> None:
+def interrupt(run, room):
     measuring(run, room)
     run.popen.send_signal(signal.SIGINT)
 
 
-def killed(whom: str) -> Callable[[Started, Room], None]:
+def killed(whom):
     """Kill the launcher, the supervisor of its launch, or both at once."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         measuring(run, room)
         launcher = psutil.Process(run.popen.pid)
         (supervisor,) = [
@@ -209,7 +205,7 @@ def killed(whom: str) -> Callable[[Started, Room], None]:
     return act
 
 
-def a_killed_run(room: Room) -> None:
+def a_killed_run(room):
     """Its folder is all that it left."""
     folder = room.temporary / "stash-killed"
     folder.mkdir(mode=0o700)

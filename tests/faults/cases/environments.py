@@ -3,16 +3,11 @@
 Each is run as a user would; what Python itself can run, a profile can, and the rest gets one sentence.
 """
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from runs import Outcome
-
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 
 PYTHON = sys.executable
 NOT_OMNIPOTENT = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner")
@@ -22,14 +17,14 @@ BAD_BYTE = os.fsdecode(b"caf\xe9")
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-def is_root() -> bool:
+def is_root():
     return os.geteuid() == 0
 
 
-def copied(name: str, before: bytes = b"", encoding: str = "utf-8") -> Callable[[Room], None]:
+def copied(name, before=b"", encoding="utf-8"):
     """The job under another name, with bytes before it."""
 
-    def prepare(room: Room) -> None:
+    def prepare(room):
         text = (room.work / "slow.py").read_text()
         target = room.work / name
         target.parent.mkdir(exist_ok=True)
@@ -38,18 +33,18 @@ def copied(name: str, before: bytes = b"", encoding: str = "utf-8") -> Callable[
     return prepare
 
 
-def executable(first_line: str) -> Callable[[Room], None]:
-    def prepare(room: Room) -> None:
+def executable(first_line):
+    def prepare(room):
         copied("run.py", first_line.encode())(room)
         (room.work / "run.py").chmod(0o755)
 
     return prepare
 
 
-def says_command(word: str) -> Callable[[Outcome, Room], str | None]:
+def says_command(word):
     """The artefact has that word of the command, as text."""
 
-    def check(outcome: Outcome, room: Room) -> str | None:
+    def check(outcome, room):
         command = outcome.profile.workload.command if outcome.profile is not None else ()
         return None if word in command else f"the command is {command}, without {word!r}"
 
@@ -67,7 +62,7 @@ SOURCES = {
 }
 
 
-def sources() -> Iterator[Case]:
+def sources():
     for name, (before, expected) in SOURCES.items():
         yield Case(
             "environments",
@@ -123,7 +118,7 @@ VARIABLES = {
 }
 
 
-def variables() -> Iterator[Case]:
+def variables():
     for name, (setting, expected) in VARIABLES.items():
         yield Case(
             "environments", f"{name} is set", ("slow.py",), variables=setting, expected=expected
@@ -161,7 +156,7 @@ PROGRAMS = {
 }
 
 
-def commands() -> Iterator[Case]:
+def commands():
     for name, (words, expected) in COMMANDS.items():
         yield Case(
             "environments",
@@ -195,10 +190,10 @@ def commands() -> Iterator[Case]:
     )
 
 
-def spent_at_most(seconds: float) -> Callable[[Outcome, Room], str | None]:
+def spent_at_most(seconds):
     """What passed since the first block is the budget, or a round where that is longer."""
 
-    def check(outcome: Outcome, room: Room) -> str | None:
+    def check(outcome, room):
         profile = outcome.profile
         if profile is None or profile.seconds_before_blocks is None:
             return "no profile that says when blocks began"
@@ -208,7 +203,7 @@ def spent_at_most(seconds: float) -> Callable[[Outcome, Room], str | None]:
     return check
 
 
-def slow_jobs() -> Iterator[Case]:
+def slow_jobs():
     expected = ("a round takes about",)
     yield Case(
         "environments",
@@ -246,10 +241,10 @@ def slow_jobs() -> Iterator[Case]:
             )
 
 
-def in_closed_folder(*words: str) -> Callable[[Room], tuple[str, ...]]:
+def in_closed_folder(*words):
     """A profile by somebody to whom the working folder is closed."""
 
-    def program(room: Room) -> tuple[str, ...]:
+    def program(room):
         out = room.outside / "run.stash.json"
         filled = tuple(word.format(out=out) for word in words)
         return (*NOT_OMNIPOTENT, *PROFILE, *filled)
@@ -257,21 +252,21 @@ def in_closed_folder(*words: str) -> Callable[[Room], tuple[str, ...]]:
     return program
 
 
-def closed(room: Room) -> None:
+def closed(room):
     room.work.chmod(0o555)
 
 
-def saved_outside(outcome: Outcome, room: Room) -> str | None:
+def saved_outside(outcome, room):
     import stash
 
     path = room.outside / "run.stash.json"
     return None if path.exists() and stash.load(path).blocks else f"no profile at {path}"
 
 
-def shared_memory(setup: str) -> Callable[[Room], tuple[str, ...]]:
+def shared_memory(setup):
     """A profile in a mount namespace of its own, whose shared memory is another."""
 
-    def program(room: Room) -> tuple[str, ...]:
+    def program(room):
         words = (*PROFILE, "-o", str(room.work / "run.stash.json"), "train.py", "--workers", "2")
         return ("unshare", "--mount", "bash", "-c", f'{setup} && exec "$@"', "bash", *words)
 
@@ -285,7 +280,7 @@ NO_FOLDER = (
 )
 
 
-def places() -> Iterator[Case]:
+def places():
     yield Case(
         "environments",
         "a read-only working folder",
@@ -314,7 +309,7 @@ def places() -> Iterator[Case]:
         )
 
 
-def paced(case: Case) -> Case:
+def paced(case):
     """What is refused is over at once."""
     return (
         replace(case, pace="fast") if case.pace == "slow" and case.expected.codes == (2,) else case

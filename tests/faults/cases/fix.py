@@ -1,13 +1,8 @@
 """``stash fix``: its search is interrupted, killed, doubled and shut out; the user's files are as they were."""
 
-from __future__ import annotations
-
 import signal
-from collections.abc import Iterator
 
-from runs import Started
-
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 from tests.faults.cases.environments import NOT_OMNIPOTENT, is_root
 from tests.faults.cases.saving import (
     SCRIPT,
@@ -26,13 +21,13 @@ FIX = ("fix", "--budget", "3m")
 WRITES = ("saves*.fix.json", "saves*.fix.patch")
 
 
-def searching(run: Started, room: Room) -> None:
+def searching(run, room):
     """While a launch of the search trains, and has saved."""
     run.wait_for("timing the unmodified script")
     wait_until_saved(run, room)
 
 
-def killed_and_put_back(run: Started, room: Room) -> None:
+def killed_and_put_back(run, room):
     """The next command puts back what a killed one left."""
     hit_by(signal.SIGKILL, searching)(run, room)
     run.popen.wait()
@@ -41,7 +36,7 @@ def killed_and_put_back(run: Started, room: Room) -> None:
     stash_in(room, "restore")
 
 
-def cases() -> Iterator[Case]:
+def cases():
     start = starting(*FIX, SCRIPT)
     for phase, wait in {
         "while it profiles": wait_until_saved,

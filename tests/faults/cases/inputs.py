@@ -1,13 +1,9 @@
 """Inputs: text made to act on a terminal, secrets among the words of a command; files are in ``parsers``."""
 
-from __future__ import annotations
-
 import shutil
 import stat
 
-from runs import Outcome
-
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 from tests.faults.fuzz.mutations import ACTS
 
 KIND = "inputs"
@@ -15,7 +11,7 @@ SECRET = "s3cr3tValue"
 ACTING = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
-def _short(outcome: Outcome, room: Room) -> str | None:
+def _short(outcome, room):
     output = len(outcome.stdout) + len(outcome.stderr)
     return f"{output} characters were printed" if output > 60_000 else None
 
@@ -29,7 +25,7 @@ WORDS = (
 )
 
 
-def _kept_secret(outcome: Outcome, room: Room) -> str | None:
+def _kept_secret(outcome, room):
     """Neither in what is printed nor in the artefact, which is its owner's alone."""
     artefact = room.work / "run.stash.json"
     texts = [outcome.stdout, outcome.stderr, *([artefact.read_text()] if artefact.exists() else [])]
@@ -40,7 +36,7 @@ def _kept_secret(outcome: Outcome, room: Room) -> str | None:
     return _short(outcome, room)
 
 
-def _log_is_private(outcome: Outcome, room: Room) -> str | None:
+def _log_is_private(outcome, room):
     """The whole of what was cut is where the last lines say, in a folder of the user's alone."""
     logs = list(room.temporary.glob("stash-*/output.log"))
     if len(logs) != 1 or str(logs[0]) not in outcome.stderr:
@@ -53,7 +49,7 @@ def _log_is_private(outcome: Outcome, room: Room) -> str | None:
 STRANGE = f"tr{ACTS.replace(chr(0), '')}ain.py"
 
 
-def _with_strange_name(room: Room) -> None:
+def _with_strange_name(room):
     shutil.copy(room.work / "train.py", room.work / STRANGE)
 
 

@@ -1,34 +1,30 @@
 """Agents: what a hostile text could make one ask of ``stash mcp``, and what models write that is not quite right."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 
 
-def has_sdk() -> bool:
+def has_sdk():
     return find_spec("mcp") is not None
 
 
-def asking(tool: str, arguments: dict[str, Any]) -> Callable[[Room], tuple[str, ...]]:
+def asking(tool, arguments):
     return lambda room: (sys.executable, "ask_mcp.py", tool, json.dumps(arguments))
 
 
-def pipe(room: Room) -> None:
+def pipe(room):
     os.mkfifo(room.outside / "pipe.stash.json")
 
 
-def pipe_asked(room: Room) -> tuple[str, ...]:
+def pipe_asked(room):
     return asking("explain", {"run": str(room.outside / "pipe.stash.json")})(room)
 
 
-def refused(name: str, tool: str, arguments: dict[str, Any], *says: str) -> Case:
+def refused(name, tool, arguments, *says):
     return Case(
         "mcp",
         name,

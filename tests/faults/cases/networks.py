@@ -3,22 +3,18 @@
 On one machine a stranger is a program beside the profile; between nodes it is a host of its own on their network.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import psutil
-from runs import Outcome, Started
 
 from stash.lab.testbed import doctor
-from tests.faults.case import Case, Expected, Pace, Room
+from tests.faults.case import Case, Expected
 
 HERE = Path(__file__).parents[1]
 STRANGER, NODES = HERE / "stranger.py", HERE / "nodes.py"
@@ -32,12 +28,12 @@ LEFT = ("stash-*",)
 
 
 @cache
-def has_testbed() -> bool:
+def has_testbed():
     """Whether networks can be emulated here."""
     return os.geteuid() == 0 and doctor.why_no_testbed() is None
 
 
-def sockets(run: Started) -> list[tuple[str, int, str]]:
+def sockets(run):
     """Where the processes of a run can be spoken to: address, port, and kind."""
     found = set()
     for process in run.processes():
@@ -51,10 +47,10 @@ def sockets(run: Started) -> list[tuple[str, int, str]]:
     return sorted(found)
 
 
-def listed(least: int) -> Callable[[Started, Room], None]:
+def listed(least):
     """Look where it listens while it measures; at ``least`` so many sockets are to be seen. It may end then."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         run.wait_for("round 1 done")
         found = sockets(run)
         assert len(found) >= least, f"only {found}"
@@ -66,10 +62,10 @@ def listed(least: int) -> Callable[[Started, Room], None]:
     return act
 
 
-def attacked(attack: str) -> Callable[[Started, Room], None]:
+def attacked(attack):
     """Let a stranger speak to every port that is open while it measures."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         run.wait_for("round 1 done")
         places = [f"{address}:{port}/{kind}" for address, port, kind in sockets(run)]
         assert places, "nothing listens"
@@ -88,7 +84,7 @@ def attacked(attack: str) -> Callable[[Started, Room], None]:
     return act
 
 
-def not_run(outcome: Outcome, room: Room) -> str | None:
+def not_run(outcome, room):
     return "what the stranger sent was run" if (room.outside / "proof").exists() else None
 
 
@@ -125,10 +121,10 @@ ON_ONE_MACHINE = [
 ]
 
 
-def on_nodes(options: str, *harness: str) -> Callable[[Room], tuple[str, ...]]:
+def on_nodes(options, *harness):
     """The profile on several hosts; ``harness``: what is done to them."""
 
-    def program(room: Room) -> tuple[str, ...]:
+    def program(room):
         profile = (
             sys.executable,
             "-m",
@@ -155,14 +151,14 @@ def on_nodes(options: str, *harness: str) -> Callable[[Room], tuple[str, ...]]:
 
 
 def between(
-    name: str,
-    expected: Expected,
-    options: str,
-    *harness: str,
-    hosts: int = 2,
-    nodes: int = 2,
-    pace: Pace = "slow",
-) -> Case:
+    name,
+    expected,
+    options,
+    *harness,
+    hosts=2,
+    nodes=2,
+    pace="slow",
+):
     """A case on hosts of which the first few are the job's nodes."""
     size = ("--hosts", str(hosts), "--profiled", str(nodes))
     return Case(
@@ -175,7 +171,7 @@ def between(
     )
 
 
-def strangers() -> Iterator[Case]:
+def strangers():
     """A third host that speaks to every port of the two that profile, or waits for them at their meeting point."""
     held = Expected(says=("words were not run", "host 1 ended with 0"), rounds=1, seconds=200)
     for attack in ATTACKS:
@@ -198,7 +194,7 @@ def strangers() -> Iterator[Case]:
         )
 
 
-def failed(*says: str, rounds: int | None = 1, seconds: float = 120) -> Expected:
+def failed(*says, rounds=1, seconds=120):
     return Expected((1,), says, rounds=rounds, seconds=seconds, leaves=LEFT)
 
 
@@ -280,7 +276,7 @@ FAULTS = [
 ]
 
 
-def refused(name: str, options: str, *says: str, pace: Pace = "slow") -> Case:
+def refused(name, options, *says, pace="slow"):
     """What is refused in one sentence, before anything is started."""
     return Case(
         "networks",
@@ -291,7 +287,7 @@ def refused(name: str, options: str, *says: str, pace: Pace = "slow") -> Case:
     )
 
 
-def taken_port(room: Room) -> tuple[str, ...]:
+def taken_port(room):
     """A profile of two nodes whose port another program holds."""
     held = "import socket, subprocess, sys; s = socket.create_server(('127.0.0.1', 0)); port = s.getsockname()[1]; "
     run = "sys.exit(subprocess.call([*sys.argv[1:-1], f'127.0.0.1:{port}', sys.argv[-1]]))"

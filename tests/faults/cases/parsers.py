@@ -1,22 +1,18 @@
 """Parsers: every kind of file that people give to Stash, as a bomb: one sentence, exit code 2, in seconds."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 from hostile_files import BOMBS, HARMLESS, KINDS
 
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 
 
-def planted(name: str, bomb: Callable[[Path], None]) -> Callable[[Room], None]:
+def planted(name, bomb):
     return lambda room: bomb(room.outside / name)
 
 
-def reading(name: str) -> Callable[[Room], tuple[str, ...]]:
-    def program(room: Room) -> tuple[str, ...]:
+def reading(name):
+    def program(room):
         words = (str(room.outside / name) if word == "FILE" else word for word in KINDS[name])
         return ("prlimit", f"--as={4 * 2**30}", sys.executable, "-m", "stash", *words)
 

@@ -1,21 +1,18 @@
 """``stash run``: a record that somebody else made sets only what ``stash fix`` does; signals are the script's own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
-from collections.abc import Callable
 
 from stash.core.fix_records import Fix, Tried
 from stash.core.intervals import Interval
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 from tests.faults.cases.saving import CHECKPOINT, SCRIPT, hit_by, with_checkpoint
 
 RECORD = "x.fix.json"
 
 
-def record_that_sets(name: str, value: str) -> Callable[[Room], None]:
+def record_that_sets(name, value):
     tried = Tried(
         name="cores=own",
         knob="cores",
@@ -40,34 +37,34 @@ def record_that_sets(name: str, value: str) -> Callable[[Room], None]:
         elapsed_seconds=1.0,
     )
 
-    def prepare(room: Room) -> None:
+    def prepare(room):
         (room.outside / RECORD).write_text(planted.model_dump_json())
 
     return prepare
 
 
-def with_own_record(room: Room) -> None:
+def with_own_record(room):
     with_checkpoint(room)
     record_that_sets("OMP_NUM_THREADS", "1")(room)
 
 
-def deep_record(room: Room) -> None:
+def deep_record(room):
     (room.outside / RECORD).write_text("[" * 200_000)
 
 
-def pipe_record(room: Room) -> None:
+def pipe_record(room):
     os.mkfifo(room.outside / RECORD)
 
 
-def run_with(room: Room) -> tuple[str, ...]:
+def run_with(room):
     return (sys.executable, "-m", "stash", "run", "--with", str(room.outside / RECORD), "train.py")
 
 
-def refused(name: str, prepare: Callable[[Room], None], *says: str) -> Case:
+def refused(name, prepare, *says):
     return Case("run", name, prepare=prepare, program=run_with, expected=Expected((2,), says))
 
 
-def run_script_with(room: Room) -> tuple[str, ...]:
+def run_script_with(room):
     return (*run_with(room)[:-1], SCRIPT)
 
 

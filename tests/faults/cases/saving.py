@@ -1,16 +1,9 @@
 """A job that saves over the user's checkpoint, and what is done to the commands that start it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-
-from runs import Outcome, Started
-
-from tests.faults.case import Room
 
 STASH = (sys.executable, "-m", "stash")
 SCRIPT, CHECKPOINT = "saves.py", "ckpt.txt"
@@ -36,43 +29,41 @@ except KeyboardInterrupt:
 """It ends by itself within half a minute: that of a watcher that was killed goes on."""
 
 
-def with_checkpoint(room: Room) -> None:
+def with_checkpoint(room):
     (room.work / SCRIPT).write_text(_SAVES)
     (room.work / CHECKPOINT).write_text(USERS)
     os.utime(room.work / CHECKPOINT, (1e9, 1e9))
 
 
-def in_closed_folder(room: Room) -> None:
+def in_closed_folder(room):
     with_checkpoint(room)
     room.work.chmod(0o555)
 
 
-def starting(*words: str, before: tuple[str, ...] = STASH) -> Callable[[Room], tuple[str, ...]]:
+def starting(*words, before=STASH):
     return lambda room: (*before, *words)
 
 
-def wait_until_saved(run: Started, room: Room) -> None:
+def wait_until_saved(run, room):
     run.wait_until(
         lambda: (room.work / CHECKPOINT).read_text() != USERS, what="its job's checkpoint"
     )
 
 
-def hit_by(
-    number: signal.Signals, wait: Callable[[Started, Room], None] = wait_until_saved
-) -> Callable[[Started, Room], None]:
+def hit_by(number, wait=wait_until_saved):
     """The signal goes to the command alone, once its job has saved."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         wait(run, room)
         run.popen.send_signal(number)
 
     return act
 
 
-def second_refused(*words: str) -> Callable[[Started, Room], None]:
+def second_refused(*words):
     """Another command in the folder ends with one sentence, which names the first; then that one is interrupted."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         wait_until_saved(run, room)
         late = stash_in(room, *words, SCRIPT)
         assert late.returncode == 2, late.stderr
@@ -82,7 +73,7 @@ def second_refused(*words: str) -> Callable[[Started, Room], None]:
     return act
 
 
-def stash_in(room: Room, *words: str) -> subprocess.CompletedProcess[str]:
+def stash_in(room, *words):
     """Another command there, to its end."""
     variables = {**os.environ, "TMPDIR": str(room.temporary), "XDG_STATE_HOME": str(room.state)}
     return subprocess.run(
@@ -96,7 +87,7 @@ def stash_in(room: Room, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def checkpoint_is_back(outcome: Outcome, room: Room) -> str | None:
+def checkpoint_is_back(outcome, room):
     return (
         None if (room.work / CHECKPOINT).read_text() == USERS else "the user's checkpoint is gone"
     )

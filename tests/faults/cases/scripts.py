@@ -4,13 +4,9 @@ The profile fails with one sentence that says what happened and when, keeps the 
 nothing but the log that it names.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
-from runs import Outcome, Started
-
-from tests.faults.case import Case, Expected, Pace, Room
+from tests.faults.case import Case, Expected
 
 FOREVER = ("--budget", "300", "--noise", "0.05")
 ONE, TWO = ("--nproc-per-node", "1"), ("--nproc-per-node", "2")
@@ -36,13 +32,13 @@ FAILURES = {
 """When; of each moment those failures that can look different then."""
 
 
-def fail_after_a_round(run: Started, room: Room) -> None:
+def fail_after_a_round(run, room):
     """Let it fail once a round is done."""
     run.wait_for("round 1 done")
     (room.work / "now").touch()
 
 
-def only_the_log(outcome: Outcome, room: Room) -> str | None:
+def only_the_log(outcome, room):
     """A failure's log stays, in the one folder of the run, and is named; nothing else of that folder does."""
     left = sorted(
         str(path.relative_to(room.temporary)) for path in room.temporary.rglob("stash-*/*")
@@ -53,9 +49,7 @@ def only_the_log(outcome: Outcome, room: Room) -> str | None:
     return None if str(room.temporary / left[0]) in outcome.stderr else "its log is not named"
 
 
-def case(
-    name: str, how: str, when: str, says: str, *more: str, pace: Pace = "slow", **given: object
-) -> Case:
+def case(name, how, when, says, *more, pace="slow", **given):
     """A job that fails ``how`` it is told and ``when``."""
     later = when == "later"
     return Case(
@@ -70,10 +64,10 @@ def case(
         ),
         pace=pace,
         **given,
-    )  # type: ignore[arg-type]
+    )
 
 
-def _alone(when: str, how: str) -> Case:
+def _alone(when, how):
     moment = {
         "import": "before torch",
         "setup": "before training",
@@ -81,13 +75,11 @@ def _alone(when: str, how: str) -> Case:
         "later": "while measured",
     }
     says = SAYS[how].format(when=AFTER if when in ("step", "later") else BEFORE)
-    pace: Pace = (
-        "quick" if (when, how) == ("setup", "raise") else "fast" if when == "step" else "slow"
-    )
+    pace = "quick" if (when, how) == ("setup", "raise") else "fast" if when == "step" else "slow"
     return case(f"{how} {moment[when]}", how, when, says, pace=pace)
 
 
-def _of_two(when: str, how: str, rank: int) -> Case:
+def _of_two(when, how, rank):
     """One of two ranks fails: the other notices, and is not taken for the cause."""
     one = case(
         f"{how} of rank {rank} of 2, {when}",
@@ -107,15 +99,15 @@ def _of_two(when: str, how: str, rank: int) -> Case:
     return replace(one, options=(*one.options[len(ONE) :], *TWO), expected=expected)
 
 
-def _in_worker(how: str, says: str) -> Case:
+def _in_worker(how, says):
     return case(f"{how} in a loader's worker", how, "worker", says)
 
 
-def _refused(name: str, job: tuple[str, ...], says: str) -> Case:
+def _refused(name, job, says):
     return Case("scripts", name, job, expected=Expected((2,), (says,)), pace="fast")
 
 
-def hung(one: Case, *wait: str) -> Case:
+def hung(one, *wait):
     """The same, of a job that stands still and is ended after a minute, or when it was not to start for longer."""
     return replace(one, options=(*ONE, *wait), expected=replace(one.expected, seconds=120))
 

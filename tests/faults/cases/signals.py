@@ -3,13 +3,11 @@
 A table is spanned, not written: whom it hits, when, and what must come of it are looked up by signal.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -29,29 +27,29 @@ SUSPENDED = 2.0
 Waiting = Callable[[Started, Room], None]
 
 
-def loading(run: Started, room: Room) -> None:
+def loading(run, room):
     """While Python imports what the command needs."""
     maps = Path("/proc", str(run.popen.pid), "maps")
     run.wait_until(lambda: "pydantic_core" in maps.read_text())
 
 
-def starting(run: Started, room: Room) -> None:
+def starting(run, room):
     run.wait_until(lambda: list(room.temporary.glob("stash-*/owner")))
 
 
-def importing(run: Started, room: Room) -> None:
+def importing(run, room):
     run.wait_until(run.ranks)
 
 
-def warming_up(run: Started, room: Room) -> None:
+def warming_up(run, room):
     run.wait_until(lambda: list(room.temporary.glob("stash-*/launch-*/beat.*")))
 
 
-def measuring(run: Started, room: Room) -> None:
+def measuring(run, room):
     run.wait_until(lambda: rounds_done(room) > KEPT)
 
 
-def rounds_done(room: Room) -> int:
+def rounds_done(room):
     """As the ranks' journals have it."""
     journals = room.temporary.glob("stash-*/launch-*/journal.jsonl")
     return sum(journal.read_text().count('{"kind": "round"') for journal in journals)
@@ -65,19 +63,19 @@ PHASES = {
 PHASES |= {"while it warms up": warming_up, "while it measures": measuring}
 
 
-def launcher(run: Started) -> psutil.Process:
+def launcher(run):
     return psutil.Process(run.popen.pid)
 
 
-def torchrun(run: Started) -> psutil.Process:
+def torchrun(run):
     return run.ranks()[0].parent()
 
 
-def rank(number: int) -> Callable[[Started], psutil.Process]:
+def rank(number):
     return lambda run: run.ranks()[number]
 
 
-def loader_worker(run: Started) -> psutil.Process:
+def loader_worker(run):
     trainer = run.ranks()[1]
     return next(each for each in trainer.children() if each.cmdline() == trainer.cmdline())
 
@@ -90,12 +88,10 @@ OF_THE_JOB = {
 }
 
 
-def sent(
-    number: signal.Signals, wait: Waiting, whom: Callable[[Started], psutil.Process]
-) -> Waiting:
+def sent(number, wait, whom):
     """Send it once; SIGTSTP is followed by SIGCONT."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         wait(run, room)
         process = whom(run)
         process.send_signal(number)
@@ -106,10 +102,10 @@ def sent(
     return act
 
 
-def again_and_again_from_the_stop_on(number: signal.Signals) -> Waiting:
+def again_and_again_from_the_stop_on(number):
     """From the last round to the launcher's end, so that each moment of showing and saving is hit."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         run.wait_until(lambda: list(room.temporary.glob("stash-*/launch-*/stop")))
         while run.popen.poll() is None:
             run.popen.send_signal(number)
@@ -118,10 +114,10 @@ def again_and_again_from_the_stop_on(number: signal.Signals) -> Waiting:
     return act
 
 
-def once_the_ranks_are_gone(number: signal.Signals) -> Waiting:
+def once_the_ranks_are_gone(number):
     """When what is left is to show and to save."""
 
-    def act(run: Started, room: Room) -> None:
+    def act(run, room):
         run.wait_until(lambda: list(room.temporary.glob("stash-*/launch-*/stop")))
         with contextlib.suppress(AssertionError):  # it may be faster than we are
             run.wait_until(lambda: not run.ranks())
@@ -131,7 +127,7 @@ def once_the_ranks_are_gone(number: signal.Signals) -> Waiting:
     return act
 
 
-def of_launcher(number: signal.Signals, phase: str) -> Case:
+def of_launcher(number, phase):
     rounds = KEPT if PHASES[phase] is measuring else None
     options = FOREVER
     if number is signal.SIGTSTP:
@@ -154,7 +150,7 @@ def of_launcher(number: signal.Signals, phase: str) -> Case:
     )
 
 
-def of_job(number: signal.Signals, phase: str, name: str) -> Case:
+def of_job(number, phase, name):
     """What torchrun, a rank or a worker dies of is told; what it is only suspended by changes nothing."""
     if number is signal.SIGTSTP:
         expected, options = Expected((0,), rounds=1, seconds=120), SHORT
@@ -174,7 +170,7 @@ def of_job(number: signal.Signals, phase: str, name: str) -> Case:
     )
 
 
-def while_saving() -> Iterator[Case]:
+def while_saving():
     for number in (*REQUESTS, signal.SIGKILL):
         dies = number is signal.SIGKILL
         yield Case(
@@ -204,10 +200,10 @@ def while_saving() -> Iterator[Case]:
         )
 
 
-def of_probe(number: signal.Signals) -> Case:
+def of_probe(number):
     """A probe says what it was interrupted by, and leaves neither a process nor a file beside the data."""
 
-    def begun(run: Started, room: Room) -> None:
+    def begun(run, room):
         run.wait_for("reading files")
 
     dies = number is signal.SIGKILL

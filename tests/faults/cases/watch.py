@@ -1,14 +1,9 @@
 """``stash watch``: what hurts the watcher never hurts the job; every signal ends what it should, nothing is left."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Iterator
 
-from runs import Started
-
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 from tests.faults.cases.environments import NOT_OMNIPOTENT, is_root
 from tests.faults.cases.saving import (
     CHECKPOINT,
@@ -34,26 +29,26 @@ CODES = {
 """The job's own exit statuses, as a shell has them: it is asked what the watcher is asked."""
 
 
-def outlived_by_its_job(run: Started, room: Room) -> None:
+def outlived_by_its_job(run, room):
     """The job goes on without its watcher, and ends as it would have."""
     hit_by(signal.SIGKILL)(run, room)
     for process in run.processes():
         process.wait(120)
 
 
-def pipe_as_request(run: Started, room: Room) -> None:
+def pipe_as_request(run, room):
     wait_until_saved(run, room)
     os.mkfifo(room.work / REQUEST)
 
 
-def record_is_moved_away(run: Started, room: Room) -> None:
+def record_is_moved_away(run, room):
     """Whoever takes the name meanwhile is refused: the first goes on to write there."""
     wait_until_saved(run, room)
     (room.work / "run.watch.jsonl").rename(room.work / "mine.watch.jsonl")
     second_refused(*WATCH)(run, room)
 
 
-def on_full_disk(room: Room) -> tuple[str, ...]:
+def on_full_disk(room):
     disk = room.outside / "out"
     disk.mkdir()
     fill = (
@@ -63,7 +58,7 @@ def on_full_disk(room: Room) -> tuple[str, ...]:
     return ("unshare", "--mount", "bash", "-c", fill, "bash", *words)
 
 
-def cases() -> Iterator[Case]:
+def cases():
     start = starting(*WATCH, SCRIPT)
     for number, codes in CODES.items():
         yield Case(

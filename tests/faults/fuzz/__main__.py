@@ -4,8 +4,6 @@ Exit status 1 if one of them came to anything but text or a sentence. ``--only N
 ``--keep FOLDER`` keeps those that failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -13,11 +11,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))  # as pytest's settings do
 
-from tests.faults.fuzz.formats import FORMATS, Format
+from tests.faults.fuzz.formats import FORMATS
 from tests.faults.fuzz.play import play
 
 
-def main() -> int:
+def main():
     parser = argparse.ArgumentParser(prog="python -m tests.faults.fuzz", description=__doc__)
     parser.add_argument("--mutations", type=int, default=10_000, metavar="N", help="of each format")
     parser.add_argument("--format", default="", help="formats whose name contains this")
@@ -34,7 +32,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _played(form: Format, numbers: range | list[int], keep: Path | None) -> int:
+def _played(form, numbers, keep):
     began = time.monotonic()
     problems = play(form, numbers, keep)
     print(

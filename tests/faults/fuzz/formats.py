@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -33,7 +32,6 @@ from stash.cli.report_command import read_page
 from stash.core import artefact
 from stash.core.jsonl import Tail
 from stash.core.printable import printable, strict_json
-from stash.core.records.host import Probe
 from stash.core.records.profile import Profile, Settings, Workload
 from stash.core.redaction import redact_artefact
 from stash.lab.testbed import emulation
@@ -65,16 +63,16 @@ class Format:
     """The format whose files it begins with, if they are another's: what is read is the same, what is done is not."""
 
     @property
-    def folder(self) -> str:
+    def folder(self):
         return self.like or self.name
 
     @property
-    def corpus(self) -> list[bytes]:
+    def corpus(self):
         """The files to begin with, in the order of their names."""
         return [path.read_bytes() for path in sorted((CORPUS / self.folder).iterdir())]
 
 
-def _shown(path: Path) -> list[str]:
+def _shown(path):
     """As ``stash show FILE``, with and without ``--json``, and ``stash report``, with and without ``--markdown``."""
     found = artefact.load_any(path)
     shown = _profile(found, path) if isinstance(found, Profile) else _probe(found)
@@ -82,14 +80,14 @@ def _shown(path: Path) -> list[str]:
     return [*shown, html.render(page), markdown.render(page)]
 
 
-def _profile(profile: Profile, path: Path) -> list[str]:
+def _profile(profile, path):
     breakdown = attribute(profile, str(path))
     advice = verdict(breakdown, profile)
     report = terminal.render(profile_page.page(breakdown, advice, profile, explain=True))
     return [strict_json(profile_contract.document(breakdown, advice, profile)), report]
 
 
-def _probe(probe: Probe) -> list[str]:
+def _probe(probe):
     reading = read_findings(probe, _shipped())
     return [
         strict_json(probe_page.document(probe, reading)),
@@ -107,7 +105,7 @@ def _known() -> dict[tuple[str, str], Instance]:
     return {(item.cloud, item.name): item for item in _shipped().instances}
 
 
-def _offered(known: Catalog, most: int = 2) -> list[str]:
+def _offered(known, most=2):
     """As ``stash catalog`` and ``stash catalog show NAME``."""
     console = Console(width=100, color_system=None)
     offers = known.query(OfferFilter(kinds=KINDS))
@@ -120,14 +118,14 @@ def _offered(known: Catalog, most: int = 2) -> list[str]:
     return [capture.get(), *sheets]
 
 
-def _own(path: Path) -> list[str]:
+def _own(path):
     mine = own.load_own_file(path)
     placed = mine.place_entries(_known())
     instances = tuple(placed.instances.values())
     return _offered(Catalog(mine.gpus, instances, placed.prices))
 
 
-def _snapshot(path: Path) -> list[str]:
+def _snapshot(path):
     found = snapshot.load_snapshot(path)
     assert found is not None
     return [
@@ -135,8 +133,8 @@ def _snapshot(path: Path) -> list[str]:
     ]
 
 
-def _price_list(read: Callable[..., object]) -> Reader:
-    def reader(path: Path) -> list[str]:
+def _price_list(read):
+    def reader(path):
         try:
             read("aws", path.read_bytes().decode("utf-8", "replace"), "somewhere", "2026-11-20", {})
         except DamagedError as error:
@@ -146,18 +144,18 @@ def _price_list(read: Callable[..., object]) -> Reader:
     return reader
 
 
-def _emulation(path: Path) -> list[str]:
+def _emulation(path):
     model = emulation.load(path)
     for exchange in filter(None, [model.exchange]):
         exchange.seconds(model.bytes, across_nodes=exchange.network is not None)
     return [printable(emulation.dump(model.scale(0.5, 2.0))), f"{model.compute_seconds:g}"]
 
 
-def _manifest(path: Path) -> list[str]:
+def _manifest(path):
     return [printable(str(read_manifest(path.parent)))]
 
 
-def _orders(path: Path) -> list[str]:
+def _orders(path):
     found = orders.load_orders(path)
     return (
         []
@@ -166,7 +164,7 @@ def _orders(path: Path) -> list[str]:
     )
 
 
-def _journal(path: Path) -> list[str]:
+def _journal(path):
     gathered = GatheredRun()
     for message in new_messages(Tail(path)):
         gathered.add_message(message)
@@ -181,7 +179,7 @@ def _journal(path: Path) -> list[str]:
     return _shown(saved)
 
 
-def _compared(path: Path) -> list[str]:
+def _compared(path):
     """As ``stash compare --force``, ``stash check``, ``stash show --redact`` and ``stash export``."""
     found = artefact.load_any(path)
     if not isinstance(found, Profile):
@@ -216,7 +214,7 @@ def _compared(path: Path) -> list[str]:
     ]
 
 
-def _stored(path: Path) -> list[str]:
+def _stored(path):
     """As ``stash list``, ``stash store verify`` and a copy kept in a store; what a query would read, but no query."""
     opened = open_chosen_store(str(path.parent))
     there = [path.name]
@@ -235,7 +233,7 @@ def _stored(path: Path) -> list[str]:
     return [*texts, capture.get()]
 
 
-def _digest(path: Path) -> list[str]:
+def _digest(path):
     name = "20261122T120000Z-0123456789abcdef01234567.stash.json"
     rows = rows_of(name, path.read_bytes())
     return [] if rows is None else [strict_json(rows)]

@@ -1,15 +1,12 @@
 """Reads one file within limits of time and memory, and says what is wrong with what came of it."""
 
-from __future__ import annotations
-
 import json
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from stash.core.errors import StashError
 
@@ -28,7 +25,7 @@ class TooLong(BaseException):
     """No Exception, so that no handler of a reader takes it for its own."""
 
 
-def problem_with(read: Reader, path: Path) -> str | None:
+def problem_with(read, path):
     """What is wrong with what comes of reading the file at ``path``; ``None`` if it is read or well refused."""
     try:
         with _limited():
@@ -45,7 +42,7 @@ def problem_with(read: Reader, path: Path) -> str | None:
     return next((wrong for text in parsed if (wrong := _wrong(text)) is not None), None)
 
 
-def _wrong(text: str) -> str | None:
+def _wrong(text):
     if (
         any(ord(character) < 32 and character != "\n" for character in text)
         or "\u202e" in text
@@ -60,12 +57,12 @@ def _wrong(text: str) -> str | None:
     return None
 
 
-def _refused(name: str) -> None:
+def _refused(name):
     raise ValueError(f"{name} is no number of JSON")
 
 
 @contextmanager
-def _limited() -> Iterator[None]:
+def _limited():
     """Within it the process may use so much more memory and processor time; then MemoryError or TooLong is raised."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -80,5 +77,5 @@ def _limited() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def _too_long(number: int, frame: FrameType | None) -> None:
+def _too_long(number, frame):
     raise TooLong

@@ -3,13 +3,9 @@
 The same seed makes the same file, everywhere and always. Knows no format of Stash's.
 """
 
-from __future__ import annotations
-
 import copy
 import json
-import random
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 Tree = Any
@@ -126,7 +122,7 @@ LINES = (
 )
 
 
-def mutated(content: bytes, chance: random.Random) -> bytes:
+def mutated(content, chance):
     """``content`` with some changes; most often such that a reader still gets far."""
     tree = _tree(content)
     if tree is not None and chance.random() < 0.85:
@@ -140,14 +136,14 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
     return content
 
 
-def _tree(content: bytes) -> Tree | None:
+def _tree(content):
     try:
         return json.loads(content)
     except ValueError:
         return None
 
 
-def _written(tree: Tree) -> bytes:
+def _written(tree):
     text = json.dumps(tree)
     text = text.replace(json.dumps(_DEEP), "[" * 3000 + "]" * 3000).replace(
         json.dumps(_LONG), "9" * 5000
@@ -155,7 +151,7 @@ def _written(tree: Tree) -> bytes:
     return text.encode()
 
 
-def _of_values(tree: Tree, chance: random.Random) -> Tree:
+def _of_values(tree, chance):
     places = list(_places(tree))
     for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
         if not places:
@@ -169,7 +165,7 @@ def _of_values(tree: Tree, chance: random.Random) -> Tree:
     return tree
 
 
-def _places(tree: Tree) -> Iterator[Place]:
+def _places(tree):
     waiting = [tree]
     while waiting:
         holder = waiting.pop()
@@ -185,11 +181,11 @@ def _places(tree: Tree) -> Iterator[Place]:
             waiting.append(holder[key])
 
 
-def _replace(holder: Container, key: Any, chance: random.Random) -> None:
+def _replace(holder, key, chance):
     holder[key] = copy.deepcopy(chance.choice(chance.choice((NUMBERS, NUMBERS, TEXTS, OTHERS))))
 
 
-def _like_it(holder: Container, key: Any, chance: random.Random) -> None:
+def _like_it(holder, key, chance):
     """Another value of the same type: what passes the first check of a reader."""
     value = holder[key]
     if isinstance(value, bool) or value is None:
@@ -208,11 +204,11 @@ def _like_it(holder: Container, key: Any, chance: random.Random) -> None:
         _replace(holder, key, chance)
 
 
-def _remove(holder: Container, key: Any, chance: random.Random) -> None:
+def _remove(holder, key, chance):
     del holder[key]
 
 
-def _repeat(holder: Container, key: Any, chance: random.Random) -> None:
+def _repeat(holder, key, chance):
     times = chance.choice((1, 2, 5, 50))
     if isinstance(holder, list):
         holder[key:key] = [copy.deepcopy(holder[key]) for _ in range(times)]
@@ -220,19 +216,19 @@ def _repeat(holder: Container, key: Any, chance: random.Random) -> None:
         holder |= {f"{key}{number}": copy.deepcopy(holder[key]) for number in range(times)}
 
 
-def _swap(holder: Container, key: Any, chance: random.Random) -> None:
+def _swap(holder, key, chance):
     other = chance.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
     holder[key], holder[other] = holder[other], holder[key]
 
 
-def _empty(holder: Container, key: Any, chance: random.Random) -> None:
+def _empty(holder, key, chance):
     if isinstance(holder[key], (list, dict)):
         holder[key].clear()
     else:
         holder[key] = type(holder[key])() if holder[key] is not None else 0
 
 
-_CHANGES: tuple[Callable[[Container, Any, random.Random], None], ...] = (
+_CHANGES = (
     _replace,
     _replace,
     _like_it,
@@ -245,7 +241,7 @@ _CHANGES: tuple[Callable[[Container, Any, random.Random], None], ...] = (
 )
 
 
-def _of_lines(text: str, chance: random.Random) -> str:
+def _of_lines(text, chance):
     lines = text.split("\n")
     for _ in range(chance.choice((1, 1, 2, 3, 6))):
         at = chance.randrange(len(lines))
@@ -266,7 +262,7 @@ def _of_lines(text: str, chance: random.Random) -> str:
     return "\n".join(lines)
 
 
-def _of_words(line: str, chance: random.Random) -> str:
+def _of_words(line, chance):
     words = list(re.finditer(r"[\w.$/+-]+", line))
     if not words:
         return line + chance.choice(TEXTS)
@@ -275,7 +271,7 @@ def _of_words(line: str, chance: random.Random) -> str:
     return line[: word.start()] + new + line[word.end() :]
 
 
-def _of_bytes(content: bytes, chance: random.Random) -> bytes:
+def _of_bytes(content, chance):
     at = chance.randrange(len(content) + 1)
     change = chance.randrange(4)
     if change == 0:

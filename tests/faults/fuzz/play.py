@@ -1,25 +1,21 @@
 """Plays mutations of one format, and collects what is wrong."""
 
-from __future__ import annotations
-
 import random
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
-from tests.faults.fuzz.formats import Format
 from tests.faults.fuzz.limits import problem_with
 from tests.faults.fuzz.mutations import mutated
 
 SEED = 20260718
 
 
-def content(form: Format, corpus: list[bytes], number: int) -> bytes:
+def content(form, corpus, number):
     """The file of this number; number by number the whole files take turns."""
     return mutated(corpus[number % len(corpus)], random.Random(f"{SEED} {form.name} {number}"))
 
 
-def play(form: Format, numbers: Iterable[int], keep: Path | None = None) -> list[tuple[int, str]]:
+def play(form, numbers, keep=None):
     """Numbers of the mutations that failed, each with what was wrong."""
     problems, corpus = [], form.corpus
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:

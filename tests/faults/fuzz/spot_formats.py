@@ -1,9 +1,5 @@
 """How Stash reads and shows files about spot machines: as ``stash spot plan`` and ``show``."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from stash.core.printable import strict_json
 from stash.market.market_importers import import_skypilot
 from stash.market.market_table import market_lines
@@ -13,12 +9,12 @@ from stash.ui import html, markdown, terminal
 from stash.ui.charts.svg import draw_svg
 
 
-def trace(path: Path) -> list[str]:
+def trace(path):
     """A trace of SkyPilot, as a market."""
     return list(market_lines(import_skypilot([path]).trace))
 
 
-def plan(path: Path) -> list[str]:
+def plan(path):
     """A plan, shown and reported."""
     found = read_plan(path)
     return [
@@ -28,7 +24,7 @@ def plan(path: Path) -> list[str]:
     ]
 
 
-def log(path: Path) -> list[str]:
+def log(path):
     """A run's log, shown and reported."""
     found = load_spot_log(path)
     page = run_report.page(found, path.name)

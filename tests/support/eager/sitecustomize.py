@@ -7,7 +7,6 @@ that do nothing where nothing is compiled. These stand here; whatever else is as
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
 
 COMPILER = "torch._dynamo"
 
@@ -15,11 +14,11 @@ COMPILER = "torch._dynamo"
 class StandIn(ModuleType):
     """In the place of a module until more of it is used than is known."""
 
-    def __init__(self, name: str, **known: Any) -> None:
+    def __init__(self, name, **known):
         super().__init__(name)
         self.__dict__.update(known)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)  # somebody goes through all modules
         if isinstance(sys.modules.get(COMPILER), StandIn):
@@ -30,9 +29,9 @@ class StandIn(ModuleType):
 class BesideTorch:
     """Puts it there as soon as torch is imported, and not before."""
 
-    def find_spec(self, name: str, *_: object) -> None:
+    def find_spec(self, name, *_):
         if name == "torch":
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
             sys.modules[COMPILER] = StandIn(
                 COMPILER,
                 disable=lambda function=None, *_, **__: function or (lambda each: each),
@@ -42,4 +41,4 @@ class BesideTorch:
             )
 
 
-sys.meta_path.insert(0, BesideTorch())  # type: ignore[arg-type]
+sys.meta_path.insert(0, BesideTorch())

@@ -34,7 +34,7 @@ HUNT_GCP = (
 )
 
 
-def zip_text(text: str | bytes, name: str = "aws.csv") -> bytes:
+def zip_text(text, name="aws.csv"):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, text)
@@ -44,19 +44,17 @@ def zip_text(text: str | bytes, name: str = "aws.csv") -> bytes:
 class Web:
     """A fake internet: what is published where; everything else answers 404."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.pages: dict[str, bytes | Exception] = {}
         self.publish("gpuhunt aws", zip_text(HUNT_AWS))
         self.publish("gpuhunt gcp", zip_text(HUNT_GCP, "gcp.csv"))
 
-    def publish(
-        self, name: str, body: bytes | Exception, version: bytes = b"20261119-1234\n"
-    ) -> None:
+    def publish(self, name, body, version=b"20261119-1234\n"):
         folder = f"{GPUHUNT}/{name.removeprefix('gpuhunt ')}"
         self.pages[f"{folder}/{version.decode().strip()}/catalog.zip"] = body
         self.pages[f"{folder}/version"] = version
 
-    def __call__(self, url: str) -> bytes:
+    def __call__(self, url):
         page = self.pages.get(url) or HTTPError(url, 404, "Not Found", Message(), None)
         if isinstance(page, Exception):
             raise page

@@ -1,7 +1,5 @@
 """``stash catalog``: a table as wide as the screen, JSON, and mistakes in one sentence."""
 
-from __future__ import annotations
-
 import json
 from datetime import date
 
@@ -18,7 +16,7 @@ from stash.core.errors import UserError
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def names(*arguments: str) -> list[str]:
+def names(*arguments):
     result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     return [offer["name"] for offer in json.loads(result.stdout)["offers"]]
 

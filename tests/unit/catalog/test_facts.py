@@ -1,7 +1,5 @@
 """The age of a price: a range where only its month or year is known, and unknown where it is undated."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

@@ -1,7 +1,5 @@
 """Where files of the user's are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stash.catalog import facts

@@ -1,7 +1,5 @@
 """Links of offers that no source names: by the variant of the GPU, else PCIe of its generation."""
 
-from __future__ import annotations
-
 import pytest
 from catalogs import box
 from price_lists import HUNT_HEAD, Web, zip_text

@@ -1,7 +1,5 @@
 """The peak rates of a GPU by the catalog's name of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash import catalog
@@ -12,9 +10,7 @@ from stash.core.errors import UserError
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def gpu(
-    name: str, fp32: float | None = 10e12, memory: float | None = 500e9, **facts: float
-) -> GpuFacts:
+def gpu(name, fp32=10e12, memory=500e9, **facts):
     return GpuFacts(
         name=name,
         model="X1",

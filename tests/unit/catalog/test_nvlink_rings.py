@@ -1,7 +1,5 @@
 """Rings of a mesh of NVLinks: those of a DGX-1V by hand, and that links are used once."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations
 
@@ -11,7 +9,7 @@ from stash.catalog.nvlink_rings import NvlinkMesh, mesh_of
 from stash.catalog.shipped import instances
 
 
-def mesh() -> NvlinkMesh:
+def mesh():
     found = mesh_of("p3.8xlarge")
     assert found is not None
     return found

@@ -1,7 +1,5 @@
 """The catalog's query and its names: wishes, what is left out, names that drivers give, nearest names."""
 
-from __future__ import annotations
-
 import pytest
 from catalogs import box, small
 

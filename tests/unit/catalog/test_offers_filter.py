@@ -1,7 +1,5 @@
 """Whether an instance has what is wished for: yes, no, or not known."""
 
-from __future__ import annotations
-
 import pytest
 from catalogs import box
 from pydantic import ValidationError

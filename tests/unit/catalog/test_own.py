@@ -1,7 +1,5 @@
 """The user's own instances: what the YAML file can say, how it wins, and every mistake with its line and field."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -40,13 +38,13 @@ instances:
 """
 
 
-def write(folder: Path, text: str, name: str = "instances.yaml") -> Path:
+def write(folder, text, name="instances.yaml"):
     path = folder / name
     path.write_text(text)
     return path
 
 
-def mistake(text: str) -> str:
+def mistake(text):
     """Without the folder that the file is in."""
     with pytest.raises(UserError) as caught:
         own_file(text, "my.yaml")
@@ -171,7 +169,7 @@ def test_an_empty_file_adds_nothing(home, text):
     assert len(layers.load().instances) == 146
 
 
-def entry(lines: str) -> str:
+def entry(lines):
     if lines.startswith("{"):
         return f"instances:\n  -\n    {lines.replace('{', '{name: box, ')}\n"
     return f"instances:\n  - name: box\n    {lines}\n"

@@ -1,7 +1,5 @@
 """Reading price lists as they are published: what a line means, and which lines and lists are not believed."""
 
-from __future__ import annotations
-
 import pytest
 from price_lists import HUNT_AWS, HUNT_HEAD
 

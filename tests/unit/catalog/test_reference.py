@@ -1,7 +1,5 @@
 """Well-known data sets: sizes with a source, found by every way to write their names."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.catalog.facts import is_date

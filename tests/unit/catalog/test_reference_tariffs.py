@@ -1,7 +1,5 @@
 """Integrity of the shipped tariffs: units, dates and sources, and unknown kept apart from free."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """``stash catalog refresh``: precedence, and every way a download can be broken."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import datetime, timezone
 from email.message import Message
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("home")
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
 
-def offline(url: str) -> bytes:
+def offline(url):
     raise URLError("Name or service not known")
 
 
@@ -40,7 +38,7 @@ def kept(web, home):
     assert [path.name for path in home.iterdir()] == ["catalog.json"]
 
 
-def prices(name: str) -> dict[tuple[str, str | None], float]:
+def prices(name):
     known = layers.load()
     return {
         (offer.kind, offer.region): offer.dollars_per_hour
@@ -207,7 +205,7 @@ def server():
     """A real server on this machine: /whole, /cut (closes early), /elsewhere, /endless; anything else is 404."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             known = {"/whole": 200, "/cut": 200, "/endless": 200, "/elsewhere": 302}
             self.send_response(known.get(self.path, 404))
             self.send_header("Location", "ftp://elsewhere/list")
@@ -261,9 +259,9 @@ def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept):
 
 
 def test_a_host_that_does_not_answer_is_asked_once(web):
-    asked: list[str] = []
+    asked = []
 
-    def silent(url: str) -> bytes:
+    def silent(url):
         asked.append(url)
         raise TimeoutError("timed out")
 
@@ -273,7 +271,7 @@ def test_a_host_that_does_not_answer_is_asked_once(web):
 
 
 def test_a_full_disk_leaves_the_old_snapshot(kept, monkeypatch):
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)

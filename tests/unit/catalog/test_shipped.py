@@ -1,7 +1,5 @@
 """Integrity of the shipped facts: plausible units, no contradictions, a date and a source for every number."""
 
-from __future__ import annotations
-
 import csv
 import itertools
 import re
@@ -11,7 +9,6 @@ from datetime import date
 import pytest
 
 from stash.catalog import shipped
-from stash.catalog.facts import Instance, Price
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -43,7 +40,7 @@ DOLLARS_PER_GPU_HOUR = {
 """On demand, one whole GPU; wide enough for the largest single-GPU machines."""
 
 
-def price(item: Instance, kind: str) -> Price | None:
+def price(item, kind):
     return next(
         (p for p in PRICES if (p.cloud, p.instance, p.kind) == (item.cloud, item.name, kind)), None
     )
@@ -173,7 +170,7 @@ def test_a_larger_type_of_a_family_has_no_less():
 
     Across counts it does not hold: g5.16xlarge has one GPU and less network than g5.12xlarge, which has four.
     """
-    families: dict[tuple[str, ...], list[Instance]] = defaultdict(list)
+    families = defaultdict(list)
     for item in INSTANCES.values():
         family = re.split(r"[.]|(?<=[a-z])-\d", item.name)[0] if item.cloud != "azure" else ""
         if family and "+" not in item.name:

@@ -59,11 +59,11 @@ class Runner:
     event: dict[str, Any] = field(default_factory=lambda: {"pull_request": {"number": 7}})
     printed: str = ""
 
-    def run(self, **inputs: str) -> int:
+    def run(self, **inputs):
         """The exit code of the first step that fails, else 0."""
         given = {name.replace("_", "-"): text for name, text in inputs.items()}
         assert set(given) <= set(ACTION["inputs"])
-        values: dict[str, Any] = {
+        values = {
             "github": {"token": "secret", "repository": "we/job", "event": self.event},
             "steps": {},
             "inputs": {},
@@ -86,16 +86,16 @@ class Runner:
                 return code
         return 0
 
-    def value(self, name: str, values: dict[str, Any]) -> str:
-        found: Any = values
+    def value(self, name, values):
+        found = values
         for part in name.split("."):
             found = found.get(part, "") if isinstance(found, dict) else ""
         return str(found)
 
-    def fill_text(self, text: str, values: dict[str, Any]) -> str:
+    def fill_text(self, text, values):
         return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda match: self.value(match[1], values), text)
 
-    def holds(self, condition: str, values: dict[str, Any]) -> bool:
+    def holds(self, condition, values):
         """Of names, comparisons with a text and &&, which is all that is used."""
         parts = [
             re.fullmatch(r"(true)|([\w.]+)(?: == '(\w+)')?", part)
@@ -109,7 +109,7 @@ class Runner:
             if part
         )
 
-    def shell(self, script: str, environment: dict[str, str]) -> tuple[int, dict[str, str]]:
+    def shell(self, script, environment):
         output = self.folder / "output"
         program = self.folder / "step.sh"
         output.write_text("")
@@ -138,7 +138,7 @@ class Runner:
         return done.returncode, dict(line.split("=", 1) for line in output.read_text().splitlines())
 
     @property
-    def comments(self) -> list[str]:
+    def comments(self):
         kept = self.folder / "comments.json"
         return json.loads(kept.read_text()) if kept.exists() else []
 
@@ -172,35 +172,35 @@ class Comments(BaseHTTPRequestHandler):
 
     kept: ClassVar[list[dict[str, Any]]] = [{"id": 100, "body": "looks good to me"}]
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.answer(200, self.kept)
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         assert self.path == "/repos/we/job/issues/7/comments"
         self.kept.append({"id": 100 + len(self.kept), **self.sent()})
         self.answer(201, self.kept[-1])
 
-    def do_PATCH(self) -> None:
+    def do_PATCH(self):
         (comment,) = [
             each for each in self.kept if self.path == f"/repos/we/job/issues/comments/{each['id']}"
         ]
         comment.update(self.sent())
         self.answer(200, comment)
 
-    def sent(self) -> Any:
+    def sent(self):
         assert self.headers["Authorization"] == "token secret"
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
-    def answer(self, code: int, document: Any) -> None:
+    def answer(self, code, document):
         self.send_response(code)
         self.send_header("Content-Type", "application/json; charset=utf-8")
         self.end_headers()
         self.wfile.write(json.dumps(document).encode())
 
-    def log_message(self, *words: Any) -> None:
+    def log_message(self, *words):
         """Nothing."""
 
-    def address_string(self) -> str:
+    def address_string(self):
         return "a socket"
 
 
@@ -233,6 +233,7 @@ def test_what_is_undecided_warns_or_fails_as_asked(runner):
     assert runner.comments == []
 
 
+@pytest.mark.slow
 def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner):
     runner.event = {}
     assert runner.run(profile=FAST, limits="--max network=90%") == 0
@@ -241,6 +242,7 @@ def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner)
     assert runner.comments == []
 
 
+@pytest.mark.slow
 def test_a_comment_that_is_refused_changes_no_verdict(runner, monkeypatch):
     monkeypatch.setenv("REFUSES", "1")
     assert runner.run(profile=FAST, baseline=SLOW) == 0
@@ -277,6 +279,7 @@ def test_inputs_are_words_and_no_shell(runner):
     assert all("${{" not in step["run"] for step in ACTION["runs"]["steps"])
 
 
+@pytest.mark.slow
 def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner):
     shutil.copy(FAST, runner.folder / "to day.stash.json")
     assert runner.run(profile="'to day.stash.json'", limits='--require "workload=two words"') == 1
@@ -316,6 +319,7 @@ def test_no_content_closes_what_it_stands_in(runner):
     assert "@org" not in outside
 
 
+@pytest.mark.slow
 def test_no_name_in_an_error_closes_what_it_stands_in(runner):
     bad = "no ~~~~~~~~~ @org/everyone <img src=//attacker.invalid>.stash.json"
     assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2

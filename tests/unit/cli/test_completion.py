@@ -1,13 +1,10 @@
 """Completion: what a shell is answered, the scripts in the shells that are here, and where they are put."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from commands import run
@@ -18,7 +15,7 @@ Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
 
 
-def asked(monkeypatch: Patch, capsys: Capture, *words: str) -> list[str]:
+def asked(monkeypatch, capsys, *words):
     """What may stand in the place of the last word."""
     monkeypatch.setenv("_STASH_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "\n".join(("stash", *words)))
@@ -29,13 +26,13 @@ def asked(monkeypatch: Patch, capsys: Capture, *words: str) -> list[str]:
     return printed.out.split()
 
 
-def script(monkeypatch: Patch, capsys: Capture, shell: str) -> str:
+def script(monkeypatch, capsys, shell):
     monkeypatch.setattr("shellingham.detect_shell", lambda: (shell, f"/bin/{shell}"))
     assert run(monkeypatch, "--show-completion") == 0
     return capsys.readouterr().out
 
 
-def shell_says(shell: str, words: str, folder: Path) -> list[str]:
+def shell_says(shell, words, folder):
     """What the shell prints, with this ``stash`` on its path."""
     program = folder / "stash"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stash "$@"\n')
@@ -171,7 +168,7 @@ def test_a_shell_that_is_not_known_is_one_sentence(monkeypatch, capsys):
 def test_where_no_shell_is_seen_the_users_own_counts(monkeypatch, capsys):
     import shellingham
 
-    def unseen() -> None:
+    def unseen():
         raise shellingham.ShellDetectionFailure
 
     monkeypatch.setattr("shellingham.detect_shell", unseen)

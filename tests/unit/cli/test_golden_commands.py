@@ -4,8 +4,6 @@
 diff, it is what users will see.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -14,13 +12,9 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-import click
 import pytest
 import typer
 from golden_numbers import copy_close_numbers
@@ -147,14 +141,14 @@ LACKING = ("torch", "torchvision", "PIL", "cloudpickle", "transformers", "ray")
 class PlainInstall:
     """A finder that finds none of those packages."""
 
-    def __init__(self, finder: Any) -> None:
+    def __init__(self, finder):
         self.finder = finder
 
-    def find_spec(self, name: str, *more: Any) -> ModuleSpec | None:
+    def find_spec(self, name, *more):
         lacking = name.partition(".")[0] in LACKING or not hasattr(self.finder, "find_spec")
         return None if lacking else self.finder.find_spec(name, *more)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self.finder, name)
 
 
@@ -171,7 +165,7 @@ def folder(tmp_path, monkeypatch):
 
 
 @contextlib.contextmanager
-def laid_out(place: Path) -> Iterator[Path]:
+def laid_out(place):
     """A folder with the artefacts, which is current; nothing of this machine's own settings counts."""
     for name, origin in ARTEFACTS.items():
         shutil.copy(ROOT / origin, place / name)
@@ -190,7 +184,7 @@ def laid_out(place: Path) -> Iterator[Path]:
         os.chdir(before)
 
 
-def transcript(words: str, place: Path) -> str:
+def transcript(words, place):
     """What the command prints, writes to ``out.*`` and ends with."""
     from stash.cli.main import main
 
@@ -216,7 +210,7 @@ def transcript(words: str, place: Path) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
-def body(path: Path) -> str:
+def body(path):
     """A file's text; of a page its words without style, script and drawings."""
     text = path.read_text()
     if path.suffix == ".html":
@@ -225,11 +219,11 @@ def body(path: Path) -> str:
     return text.strip()
 
 
-def helps(place: Path) -> str:
+def helps(place):
     """``--help`` of every command, ``--help-all`` of those that have more than it shows."""
     from stash.cli.main import app
 
-    def texts(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
+    def texts(command, words):
         whole = "--help-all" if command.uncommon else "--help"
         yield transcript(" ".join((*words, whole)), place)
         for name in sorted(getattr(command, "commands", {})):
@@ -238,7 +232,7 @@ def helps(place: Path) -> str:
     return "\n".join(texts(typer.main.get_command(app), ()))
 
 
-def transcripts(place: Path) -> dict[str, str]:
+def transcripts(place):
     """What everything prints, by the name of its file."""
     return {
         **{name: transcript(words, place) for name, words in COMMANDS.items()},

@@ -1,11 +1,7 @@
 """Forms that people type: launchers without ``--``, options in the wrong place, one voice of errors, colours."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -25,13 +21,13 @@ FAST, SLOW = (
 )
 
 
-def every_command(command: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def every_command(command, *before):
     yield before, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from every_command(inner, *before, name)
 
 
-def names_of(command: Any) -> set[str]:
+def names_of(command):
     return {name for each in command.params for name in each.opts}
 
 
@@ -170,7 +166,7 @@ def test_quiet_is_one_option_of_every_command_with_progress():
 def test_quiet_prints_the_result_alone(quiet, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
-    def probe(*_: Any, say: Any, **__: Any) -> None:
+    def probe(*_, say, **__):
         say("copies")
 
     monkeypatch.setattr("stash.measure.launcher.probe_launch.run_probe", probe)
@@ -236,12 +232,12 @@ def test_colours_follow_the_environment():
     ],
 )
 def test_what_is_forgotten_is_answered_with_the_command_to_type(
-    words: tuple[str, ...],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    says,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     for age, name in enumerate(("b", "a")):
         path = tmp_path / f"{name}.stash.json"
         path.write_text("{}")
@@ -251,9 +247,7 @@ def test_what_is_forgotten_is_answered_with_the_command_to_type(
     assert says in capsys.readouterr().err
 
 
-def test_without_a_profile_here_show_says_what_writes_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_profile_here_show_says_what_writes_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert commands.run(monkeypatch, "show") == 2
     assert "`stash profile train.py` writes such a file" in capsys.readouterr().err

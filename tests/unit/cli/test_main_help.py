@@ -1,10 +1,6 @@
 """``--help`` of every command: one plain layout that fits 80 columns, in short sentences, without leaked types."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -16,7 +12,7 @@ from tests.support import commands
 MAX_WORDS = 12
 
 
-def every_command(command: Any, *before: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def every_command(command, *before):
     yield before, command
     for name in getattr(command, "commands", {}):
         yield from every_command(command.commands[name], *before, name)
@@ -34,7 +30,7 @@ def shown(
     monkeypatch,
     capsys,
 ):
-    def run(words: tuple[str, ...]) -> str:
+    def run(words):
         monkeypatch.setenv("COLUMNS", str(request.param))
         assert commands.run(monkeypatch, *words, "--help") == 0
         text = capsys.readouterr().out

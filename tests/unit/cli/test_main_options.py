@@ -5,11 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -22,7 +20,7 @@ from stash.core.errors import UserError
 from stash.measure.ranks import RankOptions, resolve_cluster
 from stash.plan.plan_options import PlanOptions
 from stash.ui.commands import App
-from stash.ui.options import Option, Options, argument, declarations, flag, option
+from stash.ui.options import Options, argument, declarations, flag, option
 
 RUN = str(Path(__file__).parents[2] / "golden" / "one-node.stash.json")
 SHARED_NAMES = {
@@ -35,12 +33,12 @@ SHARED_NAMES = {
 """Names that commands share for what is written differently."""
 
 
-def models() -> list[type[Options]]:
+def models():
     """Every options model of a command."""
     for each in COMMANDS.values():
         import_module(each.module)
 
-    def below(model: type) -> Iterator[type]:
+    def below(model):
         for each in model.__subclasses__():
             yield each
             yield from below(each)
@@ -48,7 +46,7 @@ def models() -> list[type[Options]]:
     return [each for each in dict.fromkeys(below(Options)) if each.__module__.startswith("stash.")]
 
 
-def options() -> Iterator[tuple[str, str, Option]]:
+def options():
     """Of every option that takes a value: its field, how it is called, its declaration."""
     for model in models():
         for name, declared in declarations(model).items():
@@ -67,7 +65,7 @@ class TripOptions(Options):
     )
     force: bool = flag("Go anyway.")
 
-    def check(self) -> None:
+    def check(self):
         if self.force and self.stops:
             raise UserError("--force and --stop contradict each other")
 
@@ -81,7 +79,7 @@ def trip(options: TripOptions) -> None:
     print(options.to, options.duration, options.stops, options.force)
 
 
-def gone(*words: str, app: App = trips) -> tuple[str, str]:
+def gone(*words, app=trips):
     """What the trip prints on both streams."""
     result = CliRunner().invoke(app, [*words])
     if isinstance(result.exception, UserError):
@@ -160,7 +158,7 @@ def test_shares_are_read_alike_everywhere():
 
 
 def test_a_name_has_one_meaning():
-    meanings: dict[str, set[str]] = defaultdict(set)
+    meanings = defaultdict(set)
     for model in models():
         if not model.__name__.startswith("_"):
             for name, declared in declarations(model).items():
@@ -186,7 +184,7 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands():
     )
     assert table["--slower"][1] == "`check`"
     for words in _commands(get_command(app)):
-        found: Any = get_command(app)
+        found = get_command(app)
         for word in words:
             found = found.commands[word]
         if not getattr(found, "commands", {}):
@@ -195,7 +193,7 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands():
 
 
 def test_the_list_of_commands_says_what_their_help_says():
-    root: Any = get_command(app)
+    root = get_command(app)
     for name, listed in COMMANDS.items():
         first = inspect.cleandoc(root.commands[name].help).split("\n\n")[0]
         assert " ".join(first.split()) == listed.help
@@ -230,7 +228,7 @@ def test_the_cluster_is_of_machines_like_this_one(monkeypatch):
     assert resolve_cluster(RankOptions(), ranks=False).nproc == 1
 
 
-def _commands(command: Any, *before: str) -> Iterator[tuple[str, ...]]:
+def _commands(command, *before):
     yield before
     for name, inner in getattr(command, "commands", {}).items():
         yield from _commands(inner, *before, name)

@@ -1,12 +1,8 @@
 """``-o`` of every command: one sentence says what was written, where it disturbs no answer for programs."""
 
-from __future__ import annotations
-
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -28,7 +24,7 @@ WRITING = {
 }
 
 
-def writers(command: Any, *before: str) -> Iterator[tuple[str, Any]]:
+def writers(command, *before):
     """Commands that have ``-o``."""
     if any("-o" in each.opts for each in command.params):
         yield " ".join(before), command

@@ -1,7 +1,5 @@
 """On macOS and Windows: what reads profiles works, what measures says in a sentence where it would."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +21,7 @@ ctypes.CDLL = no_libc
 """
 
 
-def python(program: str, platform: str = "win32") -> subprocess.CompletedProcess[str]:
+def python(program, platform="win32"):
     code = PRELUDE.format(platform=platform) + program
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 

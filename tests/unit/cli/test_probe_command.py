@@ -1,7 +1,5 @@
 """``stash probe``: what it refuses, prints, and saves under which name."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -15,7 +13,7 @@ from stash.core.errors import UserError
 from stash.measure.launcher import probe_launch as probing
 
 
-def stash(*words: str):
+def stash(*words):
     """The command as a shell would run it, its errors included."""
     return CliRunner(env={"COLUMNS": "80"}).invoke(app, list(words))
 

@@ -1,7 +1,5 @@
 """The commands around a verdict: probe --for, watch --accept, compare and export of probes; what they refuse."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -21,7 +19,7 @@ SLOW = scripted_machine(ScriptedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x
 SLOW = SLOW.model_copy(update={"created": "2026-11-30T00:00:00"})
 
 
-def stash(*words: str):
+def stash(*words):
     return CliRunner(env={"COLUMNS": "100"}).invoke(app, list(words))
 
 

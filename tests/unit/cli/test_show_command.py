@@ -1,7 +1,5 @@
 """``stash show``: the text, the document, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """``stash spot``: what fit, predict and plan print, what their JSON holds, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -32,7 +30,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str:
+def spot(monkeypatch, capsys, *words, code=0):
     """What was printed, or of a command that ends with ``code`` 2 its error."""
     assert run(monkeypatch, "spot", *words) == code
     printed = capsys.readouterr()
@@ -73,7 +71,7 @@ def test_a_plan_rents_on_demand_what_revocations_would_make_late(monkeypatch, ca
     assert found["advice"].startswith("take spot")
 
 
-def _a_fifth_more(price: re.Match[str]) -> str:
+def _a_fifth_more(price):
     return f"{price[0]}, on_demand_dollars_per_hour: {1.2 * float(price[1]):.4f}"
 
 

@@ -1,7 +1,5 @@
 """``stash spot guard``: what it refuses, and a real torchrun that is told to go (slow)."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -1,7 +1,5 @@
 """``stash spot run``: what it refuses before anything is started."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """What reads needs no PyTorch, nor any other package that a plain install lacks; what trains says what is missing."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The life of the profile's file: whole or not at all, and a sentence for everything that can be wrong."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,24 +1,20 @@
 """A profile's file while it is measured: every finished round is in it, whatever becomes of who writes it."""
 
-from __future__ import annotations
-
 import errno
 import os
-from pathlib import Path
 
 import pytest
 from profile_builder import build
 
 from stash.core.artefact import GrowingFile, load, save
 from stash.core.errors import ArtefactError
-from stash.core.records.profile import Profile
 
 pytestmark = pytest.mark.usefixtures("home")
 
 ROUNDS = 4
 
 
-def after(rounds: int) -> Profile:
+def after(rounds):
     """The same measurement, so many rounds old."""
     return PROFILE.model_copy(
         update={
@@ -41,7 +37,7 @@ def target(tmp_path):
     return tmp_path / "a.stash.json"
 
 
-def grown(target: Path, rounds: int = ROUNDS) -> GrowingFile:
+def grown(target, rounds=ROUNDS):
     growing = GrowingFile(target)
     for number in range(1, rounds + 1):
         growing.save_rounds(after(number))
@@ -132,7 +128,7 @@ def test_nothing_is_left_of_a_measurement_of_which_nothing_is_kept(target):
 def test_a_disk_that_is_full_does_not_end_the_measurement(target, monkeypatch):
     growing = grown(target, 2)
 
-    def full(*_: object) -> int:
+    def full(*_):
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr("stash.core.artefact.os.write", full)

@@ -1,19 +1,16 @@
 """A probe's links put into a profile's hosts."""
 
-from __future__ import annotations
-
 import pytest
 from probe_builder import gpus, host, links, probe
 from profile_builder import build
 
 from stash.core.artefact import add_links, check_probed
 from stash.core.errors import UserError
-from stash.core.records.host import Links
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def measured_links(seconds: float) -> Links:
+def measured_links(seconds):
     return links().model_copy(update={"elapsed_seconds": seconds})
 
 

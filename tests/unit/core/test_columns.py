@@ -1,7 +1,5 @@
 """Blocks in columns: small, whole when they come back, and refused with the place where they are wrong."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from typing import get_type_hints

@@ -1,7 +1,5 @@
 """Student's and the normal distribution: what is known by hand, and what SciPy says, which the tests have."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files that somebody else may have written are parsed by the one reader that has bounds."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

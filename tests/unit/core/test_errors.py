@@ -1,7 +1,5 @@
 """Anybody's error in one line, and errors that a program tells apart by their code."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

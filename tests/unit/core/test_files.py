@@ -1,7 +1,5 @@
 """A file that is whole or not there: what is seen of it while it is written, and after what ends the writing."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat
@@ -58,7 +56,7 @@ def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(tmp_
     seen = []
     path.write_text("old")
 
-    def fsync(handle: int) -> None:
+    def fsync(handle):
         seen.append(
             (
                 Path(os.readlink(f"/proc/self/fd/{handle}")).name.startswith(".file."),
@@ -72,7 +70,7 @@ def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(tmp_
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    def full(handle: int) -> None:
+    def full(handle):
         raise OSError(28, "No space left on device")
 
     path = tmp_path / "file"
@@ -104,7 +102,7 @@ def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as
 
 @pytest.mark.parametrize("links", [True, False])
 def test_a_new_file_takes_no_name_that_something_has(tmp_path, monkeypatch, links):
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise PermissionError("this file system has no hard links")
 
     if not links:

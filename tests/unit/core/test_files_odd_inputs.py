@@ -1,7 +1,5 @@
 """What is no regular file, or too large, in the place of a user's file: one sentence, at once; nothing is opened."""
 
-from __future__ import annotations
-
 import ast
 import os
 import socket

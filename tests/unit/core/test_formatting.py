@@ -1,7 +1,5 @@
 """How a measured number is written, with its spread: one way for every report."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.formatting import (
@@ -17,7 +15,7 @@ from stash.core.intervals import Interval
 from stash.core.units import SECONDS, format_bits, scale_for
 
 
-def around(value: float, below: float, above: float) -> Interval:
+def around(value, below, above):
     return Interval(value=value, low=value - below, high=value + above, repetitions=7)
 
 

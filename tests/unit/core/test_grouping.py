@@ -1,7 +1,5 @@
 """Things by what they have in common."""
 
-from __future__ import annotations
-
 from stash.core.grouping import group_by
 
 

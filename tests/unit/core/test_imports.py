@@ -1,7 +1,5 @@
 """torchvision and those who import it work beside a torch that its binaries were not built for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.machinery import ModuleSpec
@@ -44,13 +42,13 @@ def test_only_operators_that_nothing_else_declares_are_declared(
     monkeypatch,
 ):
     (tmp_path / "_C.so").touch()
-    made: list[str] = []
+    made = []
 
-    def load_library(file: str) -> None:
+    def load_library(file):
         if not loads:
             raise OSError(f"{file}: undefined symbol")
 
-    def find(name: str) -> ModuleSpec | None:
+    def find(name):
         spec = ModuleSpec("torchvision", None, is_package=True)
         spec.submodule_search_locations = [str(tmp_path)]
         return spec if installed else None

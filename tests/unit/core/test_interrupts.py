@@ -1,7 +1,5 @@
 """Signals that end what runs as Ctrl-C does, and only while they are asked to."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -28,7 +26,7 @@ def unmasked():
 
 
 def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back():
-    def ended_by(number: int) -> None:
+    def ended_by(number):
         with interrupted_by(signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
             time.sleep(5)
@@ -51,7 +49,7 @@ def test_a_thread_other_than_the_main_one_is_left_alone():
     before = signal.getsignal(signal.SIGTERM)
     seen = []
 
-    def work() -> None:
+    def work():
         with interrupted_by(signal.SIGTERM):
             seen.append(signal.getsignal(signal.SIGTERM))
 
@@ -64,7 +62,7 @@ def test_a_thread_other_than_the_main_one_is_left_alone():
 def test_only_the_first_signal_interrupts_so_that_what_cleans_up_can_finish():
     cleaned = []
 
-    def work() -> None:
+    def work():
         with interrupted_by(*REQUESTS):
             try:
                 os.kill(os.getpid(), signal.SIGHUP)
@@ -93,7 +91,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
 def test_what_is_done_whole_is_interrupted_at_its_end(number):
     done = []
 
-    def work() -> None:
+    def work():
         with interrupted_by(*REQUESTS):
             with postpone_requests():
                 os.kill(os.getpid(), number)
@@ -112,11 +110,11 @@ def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(
     number,
 ):
     class Finalized:
-        def __del__(self) -> None:
+        def __del__(self):
             os.kill(os.getpid(), number)
             time.sleep(0.01)
 
-    def work() -> None:
+    def work():
         with interrupted_by(*REQUESTS):
             follow_requests()
             del_now = Finalized()

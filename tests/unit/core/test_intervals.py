@@ -1,7 +1,5 @@
 """A number with its spread: when it is known, how often it is right, what it proves."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

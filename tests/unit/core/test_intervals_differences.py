@@ -1,7 +1,5 @@
 """What is said of two measurements of the same thing; simulated, since that is what an interval promises."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from stash.core.intervals import Interval, pool_runs, subtract_runs
 SPREAD = 0.01
 
 
-def known(value: float, arm: float) -> Interval:
+def known(value, arm):
     return Interval(value=value, low=value - arm, high=value + arm)
 
 

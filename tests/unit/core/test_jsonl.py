@@ -1,7 +1,5 @@
 """Logs of JSON lines: whole lines or none, whatever their writers died of, and followed through a change of files."""
 
-from __future__ import annotations
-
 import errno
 import os
 
@@ -34,7 +32,7 @@ def test_where_there_is_no_room_nothing_is_added(log, tmp_path, monkeypatch):
     write = os.write
     room = [5, 0]
 
-    def write_some(descriptor: int, content: bytes) -> int:
+    def write_some(descriptor, content):
         if not (left := room.pop(0)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(descriptor, content[:left])
@@ -56,7 +54,7 @@ def test_more_than_a_call_takes_is_written_by_several(log, tmp_path, monkeypatch
 
 
 def test_lines_in_storage_were_flushed(log, monkeypatch):
-    flushed: list[int] = []
+    flushed = []
     monkeypatch.setattr(os, "fsync", flushed.append)
     add_lines(log, b"1\n")
     assert flushed == []

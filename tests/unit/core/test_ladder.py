@@ -1,7 +1,5 @@
 """The rungs, which of them can differ on a job, and the order in which a round measures them."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.errors import UserError
@@ -26,7 +24,7 @@ from stash.core.ladder import (
 )
 
 
-def situation(**changes) -> Situation:
+def situation(**changes):
     usual = {"world_size": 4, "nodes": 2, "ranks_per_node": 2, "accelerator": True, "loader": True}
     return Situation(**{**usual, **changes})
 

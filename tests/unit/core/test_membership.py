@@ -1,7 +1,5 @@
 """Proof of membership: who knows the secret is let in, by name; who does not is hung up on, in time."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -32,12 +30,10 @@ def ends():
         yield ours, theirs
 
 
-def _both(
-    ends: tuple[socket.socket, socket.socket], secret: bytes, purpose: str
-) -> tuple[object, object]:
+def _both(ends, secret, purpose):
     """What comes of it at either end: a member, or an error."""
 
-    def outcome(call: object, *words: object) -> object:
+    def outcome(call, *words):
         try:
             return call(*words)
         except OSError as error:
@@ -98,7 +94,7 @@ def test_a_byte_now_and_then_does_not_make_a_handshake_longer(
 ):
     over = threading.Event()
 
-    def trickle() -> None:
+    def trickle():
         while not over.wait(0.02):
             ends[1].sendall(b"x")
 

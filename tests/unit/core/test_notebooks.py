@@ -1,7 +1,5 @@
 """Who shows records in notebooks: named by the package's front, and by no module below it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page cache: emptied file by file, with the kernel's count as proof."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -22,7 +20,7 @@ def cached_file(tmp_path):
     return path
 
 
-def examined(descriptor: int, cold: bool) -> tuple[int, int]:
+def examined(descriptor, cold):
     counts = reads.examine_file(descriptor, os.readlink(f"/proc/self/fd/{descriptor}"), cold)
     return counts["pages"], counts["resident"]
 

@@ -1,7 +1,5 @@
 """Nothing that Stash prints acts on a terminal; long text is cut; JSON is JSON."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -11,7 +9,7 @@ from stash.core.printable import last_of, printable, printable_line, shorten_tex
 HOSTILE = "a\x1b]0;owned\x07b\x1b[2Jc\x00d\x9b31me\u202ef\u2066g\udcffh\x7f"
 
 
-def acts(text: str) -> list[str]:
+def acts(text):
     return [
         c
         for c in text

@@ -1,11 +1,7 @@
 """What is passed on names no machine, no path and no address, and keeps every number."""
 
-from __future__ import annotations
-
 import types
 import typing
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from breakdowns import CALM
@@ -82,7 +78,7 @@ KEPT = {
 """Fields with text that say nothing of where a run was: a new field must be put here, or be redacted."""
 
 
-def texts(record: type[Record], seen: set[type]) -> Iterator[str]:
+def texts(record, seen):
     """The names of all fields with text, at any depth."""
     seen.add(record)
     for name, field in record.model_fields.items():
@@ -93,7 +89,7 @@ def texts(record: type[Record], seen: set[type]) -> Iterator[str]:
                 yield from texts(kind, seen)
 
 
-def parts(kind: Any) -> Iterator[Any]:
+def parts(kind):
     arguments = typing.get_args(kind)
     if not arguments or (isinstance(kind, types.GenericAlias) and typing.get_origin(kind) is type):
         yield kind
@@ -204,7 +200,7 @@ def test_what_is_shown_and_saved_is_redacted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     save(build(CALM, hosts=HOSTS, notes=("gpu-7 was hot",)), "run.stash.json")
 
-    def run(*words: str) -> int:
+    def run(*words):
         monkeypatch.setattr("sys.argv", ["stash", *words])
         with pytest.raises(SystemExit) as ended:
             main()

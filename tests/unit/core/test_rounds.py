@@ -1,7 +1,5 @@
 """Paired statistics: hand-worked values, and honest coverage in simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -65,7 +63,7 @@ def test_a_matrix_with_a_hole_is_refused():
         estimate(np.array([[1.0, np.nan]]))
 
 
-def _coverage(draw, rounds: int, trials: int = 600) -> float:
+def _coverage(draw, rounds, trials=600):
     noise = draw((trials, rounds))
     hits = 0
     for row in noise:

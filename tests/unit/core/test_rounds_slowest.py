@@ -1,7 +1,5 @@
 """The slowest rank: a slow one counts in full, equal ones make no slowest out of luck."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -46,7 +44,7 @@ def test_ranks_that_never_differ_take_what_all_take():
     assert slowest_rank_times(np.array([[1.0, 1.0], [2.0, 2.0]])).tolist() == [1.0, 2.0]
 
 
-def _held(ranks: np.ndarray, rounds: int) -> float:
+def _held(ranks, rounds):
     """Of Student's intervals of how much longer the slowest takes than a rung of noise 0.6."""
     rng = np.random.default_rng(5)
     held = []

@@ -1,7 +1,5 @@
 """Quantities as people write them, and as Stash prints them."""
 
-from __future__ import annotations
-
 import math
 import re
 

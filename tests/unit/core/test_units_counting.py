@@ -1,7 +1,5 @@
 """How many of what, in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.units import format_count

@@ -1,7 +1,5 @@
 """Prices as price lists write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core import units

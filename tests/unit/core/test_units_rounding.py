@@ -1,7 +1,5 @@
 """The unit and the decimals that fit a number, and a rounding that keeps a sum."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -36,7 +36,7 @@ class Whole(BaseModel):
     count: Annotated[int, Field(ge=1)] = 1
 
 
-def mistakes(text: str) -> list[str]:
+def mistakes(text):
     with pytest.raises(UserError) as caught:
         loads(text, "a.yaml", Whole)
     return str(caught.value).splitlines()

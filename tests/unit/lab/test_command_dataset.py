@@ -1,7 +1,5 @@
 """``stash lab dataset make``: a count, and what was made."""
 
-from __future__ import annotations
-
 from typer.testing import CliRunner
 
 from stash.core.errors import UserError

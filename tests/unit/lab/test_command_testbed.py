@@ -1,10 +1,8 @@
 """``stash lab testbed``: each node's own words, dry runs, and models of GPUs."""
 
-from __future__ import annotations
-
 import typer
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from stash import catalog
 from stash.core.errors import UserError
@@ -64,7 +62,7 @@ def test_a_dry_run_prints_the_commands_and_runs_none():
     assert result.output.splitlines()[-1].endswith("-n1 -- echo 1")
 
 
-def made(*arguments: str) -> Result:
+def made(*arguments):
     app = typer.Typer()
     app.add_typer(cli.testbed_app, name="testbed")
     return CliRunner().invoke(app, ["testbed", "model", *arguments])

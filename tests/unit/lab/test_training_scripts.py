@@ -1,7 +1,5 @@
 """How the lab's training scripts end: with the mistake, whole, and its exit code."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.errors import UserError
@@ -20,7 +18,7 @@ from stash.lab.training import exit_code
     ],
 )
 def test_every_line_of_a_mistake_is_printed_and_no_traceback(capsys, message, printed):
-    def run() -> None:
+    def run():
         raise UserError(message)
 
     assert exit_code(run) == 2

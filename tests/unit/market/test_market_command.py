@@ -1,7 +1,5 @@
 """``stash market`` as it is typed: what it prints, in JSON too, and the sentences about what was typed wrong."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -31,9 +29,7 @@ Typed = Callable[[str], Any]
 
 
 @pytest.fixture
-def typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Typed:
+def typed(tmp_path, monkeypatch, capsys):
     pieces = {
         offer("p3@us-east-1a"): [(0, 1.0, 1), (30 * HOUR, 2.0, 1)],
         offer("p3@us-east-1b"): [(0, 2.0, 1), (30 * HOUR, 0.5, 1), (40 * HOUR, 0.5, 0)],
@@ -54,7 +50,7 @@ def typed(
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
 
-    def type_words(line: str) -> Any:
+    def type_words(line):
         exits = run(monkeypatch, "market", *line.split())
         printed = capsys.readouterr()
         if exits:
@@ -66,7 +62,7 @@ def typed(
     return type_words
 
 
-def test_a_market_is_shown(typed: Typed) -> None:
+def test_a_market_is_shown(typed):
     assert "3 offers of aws from 2020-09-13 to 2020-09-18" in typed("show a.market.csv.gz")
     (second,) = (
         each
@@ -80,7 +76,7 @@ def test_a_market_is_shown(typed: Typed) -> None:
     )
 
 
-def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed: Typed) -> None:
+def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed):
     names = ["stay:p3", "daily", "look-ahead:24h", "uniform-progress"]
     words = f"backtest a.market.csv.gz --job job.yaml --deadline 24h --policy {','.join(names)}"
     shown = typed(words)
@@ -125,11 +121,11 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed: Ty
         ),
     ],
 )
-def test_what_is_typed_wrong_is_said_in_a_sentence(typed: Typed, words: str, says: str) -> None:
+def test_what_is_typed_wrong_is_said_in_a_sentence(typed, words, says):
     assert says in typed(words)
 
 
-def test_a_record_grows_and_advice_is_given_on_it(typed: Typed, tmp_path: Path) -> None:
+def test_a_record_grows_and_advice_is_given_on_it(typed, tmp_path):
     (tmp_path / "home").mkdir(exist_ok=True)
     today = f"{datetime.now(timezone.utc):%Y-%m-%d}"
     own = f"{{name: p3.2xlarge, region: us-east-1, spot_price: $0.92/h, as_of: {today}}}"
@@ -148,8 +144,8 @@ def test_a_record_grows_and_advice_is_given_on_it(typed: Typed, tmp_path: Path) 
 
 
 def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes_itself_down(
-    typed: Typed,
-) -> None:
+    typed,
+):
     words = "advise --job gpu.stash.json --epochs 40 --on p2.xlarge@us-east-1:on-demand"
     shown = typed(f"{words} -o move.sky.yaml")
     assert " --yes --detach-run move.sky.yaml" in " ".join(shown.split())
@@ -173,7 +169,7 @@ def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes
         ("AWS", False),
     ],
 )
-def test_where_the_data_lie_is_a_region_or_a_cloud(typed: Typed, place: str, is_away: bool) -> None:
+def test_where_the_data_lie_is_a_region_or_a_cloud(typed, place, is_away):
     Path("job.yaml").write_text(f"{JOB}data: 100GB\n")
     words = "backtest a.market.csv.gz --job job.yaml --policy stay --json --data-in"
     runs = typed(f"{words} {place}")["policies"]["stay:p3"]

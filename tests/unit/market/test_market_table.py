@@ -1,10 +1,7 @@
 """Market files and what others wrote down: read back alike, holes kept, mistakes named with line and column."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,13 +23,13 @@ ROWS = (
 )
 
 
-def file(folder: Path, text: str, name: str = "a.market.csv") -> Path:
+def file(folder, text, name="a.market.csv"):
     path = folder / name
     path.write_text(text)
     return path
 
 
-def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path: Path) -> None:
+def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path):
     found = read_market(file(tmp_path, HEAD + ROWS))
     assert [each.name for each in found.offers] == ["p3.2xlarge@us-east-1b", "NC6 v2@us_east"]
     first = slice(1, 6)
@@ -51,7 +48,7 @@ def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["b.market.csv", "b.market.csv.gz"])
-def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
+def test_what_is_written_is_read_back(tmp_path, name):
     found = read_market(file(tmp_path, HEAD + ROWS))
     path = tmp_path / name
     path.write_bytes(market_bytes(found, path))
@@ -105,7 +102,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
         ("2020-02-27T18:00:00Z,aws", r":9: it has 2 columns of 8"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, row: str, says: str) -> None:
+def test_a_wrong_line_is_named(tmp_path, row, says):
     with pytest.raises(UserError, match=says):
         read_market(file(tmp_path, HEAD + ROWS + row + "\n"))
 
@@ -123,18 +120,18 @@ def test_a_wrong_line_is_named(tmp_path: Path, row: str, says: str) -> None:
         (HEAD, "has no rows"),
     ],
 )
-def test_a_file_that_is_no_market_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_a_file_that_is_no_market_is_refused(tmp_path, text, says):
     with pytest.raises(UserError, match=says):
         read_market(file(tmp_path, text))
 
 
-def test_a_truncated_gzip_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_gzip_is_refused(tmp_path):
     (tmp_path / "a.market.csv.gz").write_bytes(gzip.compress((HEAD + ROWS).encode())[:-20])
     with pytest.raises(UserError, match="ends in the middle or is damaged"):
         read_market(tmp_path / "a.market.csv.gz")
 
 
-def test_the_later_word_is_kept_and_two_files_fill_each_other_in(tmp_path: Path) -> None:
+def test_the_later_word_is_kept_and_two_files_fill_each_other_in(tmp_path):
     row = "2020-02-27T1{}:00:00Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,{},{}\n"
     twice = read_market(file(tmp_path, HEAD + row.format(0, 1, "") + row.format(0, 2, "")))
     assert twice.price[1] == 2
@@ -145,7 +142,7 @@ def test_the_later_word_is_kept_and_two_files_fill_each_other_in(tmp_path: Path)
     np.testing.assert_array_equal(both.available[1:3], [np.nan, 1])
 
 
-def test_a_trace_of_skypilot_counts_machines(tmp_path: Path) -> None:
+def test_a_trace_of_skypilot_counts_machines(tmp_path):
     folder = tmp_path / "aws-02-15-2023"
     folder.mkdir()
     ticks = {
@@ -201,9 +198,7 @@ def test_a_trace_of_skypilot_counts_machines(tmp_path: Path) -> None:
         ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "start"),
     ],
 )
-def test_what_is_no_trace_of_skypilot_is_one_sentence(
-    tmp_path: Path, text: str, sentence: str
-) -> None:
+def test_what_is_no_trace_of_skypilot_is_one_sentence(tmp_path, text, sentence):
     with pytest.raises(UserError) as error:
         import_skypilot([file(tmp_path, text, "us-east-1a_v100_1.json")])
     assert sentence in str(error.value)

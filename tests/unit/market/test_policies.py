@@ -1,9 +1,5 @@
 """What policies decide, what a backtest makes of them, and what advice says."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stash.catalog.reference import tariffs
@@ -22,11 +18,11 @@ FIXED = offer("p3@us-east-1z", "on-demand")
 FLAT = trace({A: [(0, 36.0, 1)], B: [(0, 18.0, 1), (1000, 72.0, 1)]}, 100 * HOUR)
 
 
-def always(decision: PolicyDecision) -> Policy:
+def always(decision):
     return Policy("mine", lambda state: decision)
 
 
-def test_ties_go_by_cloud_then_zone() -> None:
+def test_ties_go_by_cloud_then_zone():
     even = trace(
         {B: [(0, 36.0, 1)], A: [(0, 36.0, 1)], offer("p3@us-east-1a", cloud="zed"): [(0, 36.0, 1)]},
         1e5,
@@ -35,7 +31,7 @@ def test_ties_go_by_cloud_then_zone() -> None:
     assert market.offers[JobState(market, START + 1, START).best()] == A
 
 
-def test_a_policy_that_rents_what_is_gone_is_named() -> None:
+def test_a_policy_that_rents_what_is_gone_is_named():
     gone = trace({A: [(0, 36.0, 0)], B: [(0, 18.0, 1)]}, 1e5)
     with pytest.raises(
         UserError, match=r"policy mine rents p3@us-east-1a .* could not be rented then"
@@ -43,21 +39,21 @@ def test_a_policy_that_rents_what_is_gone_is_named() -> None:
         play(small(gone, job(100)), always(PolicyDecision(0)), START)
 
 
-def test_a_policy_that_moves_in_circles_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_moves_in_circles_is_named(monkeypatch):
     monkeypatch.setattr("stash.market.replaying._MAX_LEASES", 50)
     other = Policy("mine", lambda state: PolicyDecision(int(state.held == 0), until=0.0))
     with pytest.raises(UserError, match="policy mine moves in circles: 50 leases"):
         play(small(FLAT, job(1e5, boot=100.0)), other, START)
 
 
-def test_a_user_s_own_policy_is_replayed_beside_others() -> None:
+def test_a_user_s_own_policy_is_replayed_beside_others():
     found = replay(FLAT, job(5000), ["stay:p3", always(PolicyDecision(1))], [START], fees=FREE)
     assert (
         found.mean("stay:p3") == found.mean("mine") == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
     )
 
 
-def test_the_offers_that_a_policy_chooses_among() -> None:
+def test_the_offers_that_a_policy_chooses_among():
     other, four = offer("v@eu-1a", cloud="gcp"), offer("p4@us-east-1a")
     market = trace(
         {A: [(0, 40.0, 1)], B: [(0, 36.0, 1)], four: [(0, 90.0, 1)], other: [(0, 9.0, 1)]}, 1e6
@@ -72,13 +68,13 @@ def test_the_offers_that_a_policy_chooses_among() -> None:
 
 
 @pytest.mark.parametrize(("horizon", "moves"), [(119, 0), (121, 1)])
-def test_look_ahead_moves_if_its_horizon_saves_more(horizon: float, moves: int) -> None:
+def test_look_ahead_moves_if_its_horizon_saves_more(horizon, moves):
     pieces = {A: [(0, 36.0, 1)], B: [(0, 72.0, 1), (1000, 18.0, 1)]}
     market = small(trace(pieces, 1e6), job(10_000, boot=100.0, save=10.0, checkpoint_every=None))
     assert play(market, policy(f"look-ahead:{horizon}s", market), START).count("moved") == moves
 
 
-def test_starts_that_are_not_covered_are_left_out_with_a_reason() -> None:
+def test_starts_that_are_not_covered_are_left_out_with_a_reason():
     late = offer("NC6@us_easta", cloud="azure")
     market = trace({A: [(0, 36.0, 1)], late: [(50 * HOUR, 1.0, 1)]}, 200 * HOUR)
     found = replay(
@@ -91,7 +87,7 @@ def test_starts_that_are_not_covered_are_left_out_with_a_reason() -> None:
     assert len(found.starts) == 4
 
 
-def test_what_was_never_watched_is_no_offer() -> None:
+def test_what_was_never_watched_is_no_offer():
     other = offer("g5@us-east-1a")
     with pytest.raises(UserError, match="no rate for any instance that was watched; add aws/g5"):
         small(trace({A: [(0, None, None)], other: [(0, 1.0, 1)]}, 1e5), job(1))
@@ -123,20 +119,18 @@ def test_what_was_never_watched_is_no_offer() -> None:
         ),
     ],
 )
-def test_what_cannot_be_replayed_is_said(
-    seconds: float, policies: Any, deadline: Any, says: str
-) -> None:
+def test_what_cannot_be_replayed_is_said(seconds, policies, deadline, says):
     with pytest.raises(UserError, match=says):
         replay(FLAT, job(seconds), policies, "24h", deadline, fees=FREE)
 
 
-def spot_market(*there: int) -> Any:
+def spot_market(*there):
     """An hour each with or without spot machines at a third of the on-demand price."""
     pieces = [(hour * HOUR, 30.0, count) for hour, count in enumerate(there)]
     return trace({A: pieces, FIXED: [(0, 90.0, 9)]}, 100 * HOUR)
 
 
-def test_uniform_progress_goes_on_demand_once_it_is_behind() -> None:
+def test_uniform_progress_goes_on_demand_once_it_is_behind():
     market = small(spot_market(*([0] * 20)), job(4 * HOUR, boot=600.0))
     found = play(market, policy("uniform-progress", market), START, 10 * HOUR)
     # nothing is done, and a tick has passed
@@ -144,7 +138,7 @@ def test_uniform_progress_goes_on_demand_once_it_is_behind() -> None:
     assert not found.late
 
 
-def test_spot_wait_never_rents_on_demand_and_is_late() -> None:
+def test_spot_wait_never_rents_on_demand_and_is_late():
     market = small(
         spot_market(1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1),
         job(4 * HOUR, boot=600.0, checkpoint_every=600.0),
@@ -154,7 +148,7 @@ def test_spot_wait_never_rents_on_demand_and_is_late() -> None:
     assert {market.offers[lease.offer] for lease in found.leases} == {A}
 
 
-def test_an_offer_is_found_by_its_zone_or_where_that_has_no_price_by_its_region() -> None:
+def test_an_offer_is_found_by_its_zone_or_where_that_has_no_price_by_its_region():
     region = A._replace(zone="")
     ended = trace({A: [(0, 1.0, 1), (100, None, None)], region: [(200, 2.0, None)]}, 1e5)
     found = [ended.offers[held_offer(ended, "p3@us-east-1a", START + at)] for at in (50, 300)]
@@ -193,9 +187,7 @@ def test_an_offer_is_found_by_its_zone_or_where_that_has_no_price_by_its_region(
         ),
     ],
 )
-def test_advice_compares_what_is_left_to_save_with_what_moving_costs(
-    price: float, held: int | None, says: str
-) -> None:
+def test_advice_compares_what_is_left_to_save_with_what_moving_costs(price, held, says):
     # 10,000 samples, one a second, at a cent where it is; M = 10 s of that and 100 s of where it goes.
     both = trace({A: [(0, 36.0, 1)], B: [(0, price, 1)]}, 100 * HOUR)
     found = advise(small(both, job(10_000, boot=100.0, save=10.0)), held, START + 500.0)
@@ -203,7 +195,7 @@ def test_advice_compares_what_is_left_to_save_with_what_moving_costs(
     assert (found.word == "stay") is says.startswith("Stay")
 
 
-def test_advice_with_a_deadline_takes_the_cheapest_that_is_in_time_else_the_soonest() -> None:
+def test_advice_with_a_deadline_takes_the_cheapest_that_is_in_time_else_the_soonest():
     fast = offer("fast@us-east-1a")
     market = small(
         trace({A: [(0, 36.0, 1)], fast: [(0, 90.0, 1)]}, 100 * HOUR),
@@ -218,7 +210,7 @@ def test_advice_with_a_deadline_takes_the_cheapest_that_is_in_time_else_the_soon
     assert "Nothing is done within 10 min: this is the soonest, done in 1.42 h." in late.sentence
 
 
-def test_advice_counts_the_data_s_way_out_of_where_they_lie() -> None:
+def test_advice_counts_the_data_s_way_out_of_where_they_lie():
     market = small(
         trace({A: [(0, 36.0, 1)], offer("p3@eu-west-1a"): [(0, 18.0, 1)]}, 1e5),
         job(10_000, data=10e9, fetch=1e12),

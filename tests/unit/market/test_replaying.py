@@ -28,7 +28,7 @@ NAMES = (
 )
 
 
-def piece(draw: st.DrawFn, last: float) -> list[tuple[float, float, int]]:
+def piece(draw, last):
     found, at = [], 0.0
     while at < last:
         found.append((at, float(draw(st.integers(5, 80))), draw(st.sampled_from([1, 1, 1, 0]))))

@@ -1,12 +1,9 @@
 """Short answers: the keys that are asked for, never more than 4 KB of any document, and all of it under a handle."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex
 import sys
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +22,7 @@ VALUES = st.recursive(
 DOCUMENTS = st.dictionaries(st.text(max_size=40), VALUES, max_size=200)
 
 
-def whole(handles: Handles, handle: str, path: str = "") -> Any:
+def whole(handles, handle, path=""):
     """Everything below a path, read piece by piece."""
     text = ""
     offset = 0

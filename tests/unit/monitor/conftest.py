@@ -1,7 +1,5 @@
 """What tests of a watch need around them."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.measure.protocol import stamped

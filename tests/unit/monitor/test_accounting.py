@@ -1,7 +1,5 @@
 """Exposed stages by hand: who is late is named, what is hidden is no stall, and everything adds up exactly."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from hypothesis.extra.numpy import arrays
 from stash.measure.protocol.stamped import StampedStep, StepStage
 from stash.monitor.accounting import (
     STAGES,
-    StepAccount,
     account_cycles,
     account_undisturbed,
     find_stragglers,
@@ -21,12 +18,12 @@ from stash.monitor.change_test import Slice
 from stash.monitor.window_lines import window_of
 
 
-def step(number: int, **seconds: float) -> StampedStep:
+def step(number, **seconds):
     stages = tuple(seconds.get(stage.name.lower(), 0.0) for stage in StepStage)
     return StampedStep(number, 0.0, sum(stages), stages, 0.0, 0.0, 0.0, 0, (0.0,) * 4)
 
 
-def accounted(*ranks: dict[str, float]) -> StepAccount:
+def accounted(*ranks):
     """Of ranks that do the same in every step."""
     rows = {
         rank: [step(number, **seconds) for number in (1, 2, 3)]

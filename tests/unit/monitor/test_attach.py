@@ -1,7 +1,5 @@
 """Files in memory whose names others can foresee: they neither lead anywhere, nor are another user's."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

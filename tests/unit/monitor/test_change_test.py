@@ -1,7 +1,5 @@
 """Slices of training by hand: a rise is told once with its rank and stage, and once more when it is over."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,19 +8,17 @@ from stash.monitor.change_test import (
     ChangeTest,
     GrowthTest,
     Slice,
-    SlowGrowth,
-    StallChange,
     correct_stalls,
 )
 
 
 def part(
-    number: int,
+    number,
     *,
-    late: dict[int, dict[str, float]] | None = None,
-    noise: float = 0.0,
-    **more: float,
-) -> Slice:
+    late=None,
+    noise=0.0,
+    **more,
+):
     """A slice of 40 steps of three ranks: 100 ms, of which 60 compute, 10 contention, 20 exchange, 10 input."""
     own = {
         "compute": 0.06,
@@ -61,12 +57,12 @@ def part(
     return Slice(number * 40, number * 40 + 39, found)
 
 
-def changes_of(parts: list[Slice], test: ChangeTest | None = None) -> list[StallChange]:
+def changes_of(parts, test=None):
     test = test or ChangeTest()
     return [change for each in parts for change in test.add_slice(each)]
 
 
-def steady(count: int, spread: float = 0.001) -> list[Slice]:
+def steady(count, spread=0.001):
     draw = np.random.default_rng(1)
     return [part(number, noise=float(draw.normal(0, spread))) for number in range(count)]
 
@@ -165,7 +161,7 @@ def test_the_sum_of_what_is_tested_is_the_step_without_what_lies_between():
     assert values["step"] == pytest.approx(0.1)
 
 
-def grown(minutes: list[float], test: GrowthTest) -> SlowGrowth | None:
+def grown(minutes, test):
     """What comes of minutes of six windows; one of each is long, as where a checkpoint is saved."""
     found = None
     for number, between in enumerate(minutes):

@@ -1,7 +1,5 @@
 """What befalls a run that lasts: ranks that begin again, strangers beside them, full disks, clocks, idle scrapers."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -28,7 +26,7 @@ from stash.monitor.watch_metrics import MetricsServer
 from stash.monitor.watch_state import WatchOptions
 
 
-def joined(first: int, count: int) -> JoinedCycles:
+def joined(first, count):
     seconds = np.ones((count, 1, len(STAGES)))
     return JoinedCycles(
         (0,), list(range(first, first + count)), seconds, np.zeros((count, 1, 2)), 0.0
@@ -43,7 +41,7 @@ def test_steps_that_are_counted_again_begin_a_new_part():
 
 
 def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path):
-    events: list[str] = []
+    events = []
     collector = Collector(tmp_path, lambda what, text: events.append(what))
     StepRing(tmp_path / f"ring.0.{os.getpid()}", 0, 1, 0, 0)
     collector.find_ranks()
@@ -85,7 +83,7 @@ def test_a_clock_that_is_set_forward_is_no_run_that_stands(tmp_path):
 
 
 def test_a_record_that_cannot_be_written_is_told_once(tmp_path):
-    seen: list[object] = []
+    seen = []
     listener = SimpleNamespace(receive_line=seen.append, close=lambda: None)
     run = Run(tmp_path, listeners=[listener])
     os.close(run.watcher._record._file)
@@ -96,7 +94,7 @@ def test_a_record_that_cannot_be_written_is_told_once(tmp_path):
 
 
 def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys):
-    def fails() -> None:
+    def fails():
         raise OSError(28, "No space left on device")
 
     assert not _call_quietly(fails)
@@ -143,7 +141,7 @@ def test_what_others_leave_under_the_name_of_the_orders_neither_stops_a_job_nor_
 def test_once_a_watcher_has_left_another_one_may_come(monkeypatch, tmp_path):
     folder = tmp_path / "rings"
     folder.mkdir()
-    listening: list[object] = []
+    listening = []
     monkeypatch.setattr(script, "subscribe", listening.append)
     awaited = AwaitedRun()
     run = WatchedRun(SimpleNamespace(folder=str(folder)), awaited=awaited)

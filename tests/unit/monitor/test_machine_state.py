@@ -1,7 +1,5 @@
 """What a machine is seen to do by hand: heat, quotas, clocks; which of it is named beside a rank that is late."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace as Some
 
 import pytest
@@ -29,25 +27,25 @@ class HotGpu:
 
     looks = 0
 
-    def nvmlInit(self) -> None: ...  # noqa: N802
+    def nvmlInit(self): ...  # noqa: N802
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self):  # noqa: N802
         return 1
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         return index
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Some]:  # noqa: N802
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):  # noqa: N802
         return [Some(pid=7)]
 
-    def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
+    def nvmlDeviceGetClockInfo(self, handle, kind):  # noqa: N802
         self.looks += 1
         return 1980 if self.looks == 1 else 1188
 
-    def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):  # noqa: N802
         return 1980
 
-    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: int) -> int:  # noqa: N802
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):  # noqa: N802
         return 0x0 if self.looks == 1 else 0x40
 
 
@@ -111,12 +109,12 @@ def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be
 ):
     slowed = 0.0
 
-    def hot() -> dict[str, float]:  # from the 40th second on 30 % of the time
+    def hot():  # from the 40th second on 30 % of the time
         nonlocal slowed
         slowed += 3.0 if run is not None and run.now > 1e9 + 39 else 0.0
         return {"core": slowed}
 
-    run: Run | None = None
+    run = None
     run = Run(tmp_path, machine=MachineLooks(quota=lambda: None, hot=hot))
     run.train(50)
     run.train(30, late=lambda rank: 0.05 * rank)

@@ -1,10 +1,7 @@
 """Watchers of several nodes by hand: what is merged, what crosses, who is let in, and who is waited for."""
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +32,7 @@ from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import NodeWatcher
 
 
-def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> JoinedCycles:
+def joined(ranks, numbers, seconds):
     """Forward passes of that length, and an exchange of one second."""
     each = np.zeros((len(numbers), len(ranks), len(STAGES)))
     each[:, :, STAGES.index(StepStage.FORWARD)], each[:, :, STAGES.index(StepStage.EXCHANGE)] = (
@@ -93,7 +90,7 @@ def test_news_cross_as_they_are():
         unpack_news(b'{"node": 1}\n')
 
 
-def until(moment: Callable[[], bool]) -> None:
+def until(moment):
     deadline = time.monotonic() + 10
     while not moment():
         assert time.monotonic() < deadline
@@ -107,11 +104,11 @@ def test_only_who_knows_the_key_is_let_in_and_a_torn_link_is_a_lost_node():
             NodeGuest(Invitation(host.address, host.port, "another"), 1)
         guest = NodeGuest(Invitation(host.address, host.port, host.key), 1)
         guest.send(NodeNews(node=1, ranks=2))
-        found: list[NodeNews] = []
+        found = []
         until(lambda: bool(found.extend(host.take_news()) or found))
         assert (found[0].node, found[0].ranks) == (1, 2)
         host.send_to_all(b"pause")
-        asked: list[bytes] = []
+        asked = []
         until(lambda: bool(asked.extend(guest.take_requests()) or asked))
         assert asked == [b"pause"]
         guest.close()
@@ -124,7 +121,7 @@ def test_only_who_knows_the_key_is_let_in_and_a_torn_link_is_a_lost_node():
 class Node:
     """A watcher of one rank, whose steps a test writes."""
 
-    def __init__(self, folder: Path, node: int, clock: Callable[[], float]) -> None:
+    def __init__(self, folder, node, clock):
         folder.mkdir()
         self.folder = folder
         self.path = folder / "run.watch.jsonl"
@@ -137,7 +134,7 @@ class Node:
         self._number = 0
         Neighbours(node, "127.0.0.1").write(RunFolder(folder))
 
-    def train(self, steps: int, forward: float, ended: float) -> None:
+    def train(self, steps, forward, ended):
         for _ in range(steps):
             self._number += 1
             row = [0.0] * stamped.FIELDS

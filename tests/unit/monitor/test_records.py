@@ -1,14 +1,9 @@
 """The record of a watched run: whole lines whenever its writer was killed, moved aside when large."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -34,12 +29,12 @@ from stash.ui.charts.chart import Bar, Rule, Tag, Trail
 from stash.ui.terminal import render
 
 
-def header(**more: object) -> Header:
+def header(**more):
     known = {"id": "a", "stash_version": "1", "began": 1e9, "job": "train.py", "ranks": 4}
     return Header.model_validate({**known, **more})
 
 
-def window(first: int, last: int, step: float = 0.1, **more: object) -> Window:
+def window(first, last, step=0.1, **more):
     stalls = {
         "compute": 0.06,
         "contention": 0.0,
@@ -61,7 +56,7 @@ def window(first: int, last: int, step: float = 0.1, **more: object) -> Window:
     return Window.model_validate(fields)
 
 
-def alert(number: int, ended: bool = False) -> Alert:
+def alert(number, ended=False):
     return Alert(
         number=number,
         when=1e9,
@@ -145,7 +140,7 @@ def test_the_name_of_a_record_is_never_free_while_it_is_written(path):
     writer = RecordWriter(path, header(), rotated=1)
     free = set[str]()
 
-    def look(frame: FrameType, event: str, value: object) -> Callable[..., Any]:
+    def look(frame, event, value):
         if not os.path.lexists(path):
             free.add(frame.f_code.co_name)
         return look
@@ -331,7 +326,7 @@ def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_
     ]
 
 
-def slowed(path: Path) -> RunRecord:
+def slowed(path):
     """A run of 40 windows of 10 s: steps of 100 ms, from step 1,951 to 2,900 of 200 ms; with a pause of 100 s."""
     writer = RecordWriter(path, header())
     now = 1e9 + 5
@@ -388,7 +383,7 @@ def test_a_day_is_drawn_in_few_columns_whose_steps_all_count(path):
     assert chart.table.rows[0][1].startswith("14")  # of nine windows, four are of 200 ms
 
 
-def load_of(path: Path, lines: list[Window]) -> RunRecord:
+def load_of(path, lines):
     writer = RecordWriter(path, header())
     for line in lines:
         writer.write(line)
@@ -404,7 +399,7 @@ def test_a_watch_ends_with_the_step_its_parts_and_each_alert_with_when_and_what(
     assert "There was no alert." in summary(quiet, "").verdict
 
 
-def test_a_run_that_ended_without_a_step_says_what_to_add_to_the_script() -> None:
+def test_a_run_that_ended_without_a_step_says_what_to_add_to_the_script():
     ended = RunRecord(header=header(ranks=None))
     text = " ".join(render(summary(ended, "hello.watch.jsonl")).split())
     assert "no step recorded yet" not in text

@@ -1,7 +1,5 @@
 """What every watch promises: small records, few ranks shown, and one sentence for what it cannot do."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -23,11 +21,11 @@ HOUR = 360
 """Windows of ten seconds."""
 
 
-def header(ranks: int) -> Header:
+def header(ranks):
     return Header(id="x", stash_version="1", began=1e9, job="train.py", ranks=ranks)
 
 
-def part(number: int, ranks: int) -> Slice:
+def part(number, ranks):
     """Of ranks that differ in every digit, the last ones the slowest in turn."""
     seconds = 0.01 + np.random.default_rng(number).random((24, ranks, len(STAGES))) / 100
     seconds[:, (number * 8 + np.arange(8)) % ranks, STAGES.index(StepStage.FORWARD)] += 0.1

@@ -1,9 +1,5 @@
 """Joules of a watched run: machines' power as it was looked at, windows' seconds, a project's price."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from test_machine_state import QUIET, HotGpu
 from watched_rings import Run
@@ -16,7 +12,7 @@ from stash.monitor.records import Header, MachineState, RunRecord, Window
 from stash.monitor.run_energy import energy_text, run_energy
 
 
-def window(first: int, *watts: dict[str, float]) -> Window:
+def window(first, *watts):
     """Ten steps in ten seconds, of machines with this power."""
     machines = tuple(MachineState(node=node, watts=each) for node, each in enumerate(watts))
     return Window(
@@ -31,14 +27,14 @@ def window(first: int, *watts: dict[str, float]) -> Window:
     )
 
 
-def run_of(*windows: Window, nodes: int = 1) -> RunRecord:
+def run_of(*windows, nodes=1):
     header = Header(
         id="x", stash_version="1", began=0.0, job="t.py", nodes=nodes, dollars_per_kwh=0.36
     )
     return RunRecord(header, list(windows))
 
 
-def test_power_times_seconds_of_all_machines_and_what_it_costs() -> None:
+def test_power_times_seconds_of_all_machines_and_what_it_costs():
     both = {"packages": 100.0, "gpus": 1000.0}
     found = run_energy(run_of(window(1, both, both), window(11, both, both), nodes=2))
     assert found is not None
@@ -52,7 +48,7 @@ def test_power_times_seconds_of_all_machines_and_what_it_costs() -> None:
     )
 
 
-def test_windows_that_lack_a_part_or_a_machine_are_not_taken_for_none() -> None:
+def test_windows_that_lack_a_part_or_a_machine_are_not_taken_for_none():
     both = {"packages": 100.0, "gpus": 1000.0}
     found = run_energy(run_of(window(1, {"packages": 100.0}), window(11, both)))
     assert found is not None
@@ -62,9 +58,9 @@ def test_windows_that_lack_a_part_or_a_machine_are_not_taken_for_none() -> None:
     assert document(run_of(window(1, {})))["energy"] is None
 
 
-def test_a_look_tells_the_power_since_the_one_before() -> None:
+def test_a_look_tells_the_power_since_the_one_before():
     class Counting(HotGpu):
-        def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:  # noqa: N802
+        def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802
             return 3_000_000 * self.looks
 
     looks = MachineLooks(
@@ -79,7 +75,7 @@ def test_a_look_tells_the_power_since_the_one_before() -> None:
     assert second.watts == {"packages": 80.0, "gpus": 300.0}
 
 
-def test_a_watched_run_keeps_it_and_shows_it(tmp_path: Path) -> None:
+def test_a_watched_run_keeps_it_and_shows_it(tmp_path):
     machine = MachineLooks(
         quota=lambda: None,
         hot=dict,

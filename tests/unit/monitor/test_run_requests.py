@@ -1,10 +1,7 @@
 """What is asked of a watched run, over rings that a test writes; and what may go wrong beside it."""
 
-from __future__ import annotations
-
 import errno
 import os
-from pathlib import Path
 
 import pytest
 from watched_rings import Run
@@ -19,7 +16,7 @@ from stash.monitor.watch_state import WatchOptions
 pytestmark = pytest.mark.usefixtures("unix_is_monotonic")
 
 
-def asked(run: Run) -> list[float]:
+def asked(run):
     return [ring.live[2] for ring in run.rings]
 
 
@@ -98,7 +95,7 @@ def test_a_full_disk_loses_lines_and_never_what_was_there(tmp_path, monkeypatch)
     before = run.path.read_bytes()
     real = os.write
 
-    def full(descriptor: int, content: bytes) -> int:
+    def full(descriptor, content):
         if content.startswith(b'{"kind"'):
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(descriptor, content)
@@ -113,7 +110,7 @@ def test_a_full_disk_loses_lines_and_never_what_was_there(tmp_path, monkeypatch)
     assert len(load_record(run.path).windows) >= windows
 
 
-def request_file(run: Run) -> Path:
+def request_file(run):
     return run.path.with_name("run.watch.request")
 
 

@@ -1,7 +1,5 @@
 """Other work on a machine by hand: whose delay it is follows from who used the cores meanwhile."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, st
 FORWARD, EXCHANGE = STAGES.index(StepStage.FORWARD), STAGES.index(StepStage.EXCHANGE)
 
 
-def joined(delay: float, of_exchange: float = 0.0) -> JoinedCycles:
+def joined(delay, of_exchange=0.0):
     """A step of two ranks: a second forward, half a second of exchange; rank 1 is delayed."""
     seconds = np.zeros((1, 2, len(STAGES)))
     delays = np.zeros((1, 2, 3))
@@ -27,7 +25,7 @@ def joined(delay: float, of_exchange: float = 0.0) -> JoinedCycles:
     return JoinedCycles((0, 1), [1], seconds, delays, 0.0)
 
 
-def use(everybody: float, workers: float = 0.0) -> CoreUse:
+def use(everybody, workers=0.0):
     return CoreUse(0, 2.0, own=0.5, workers=workers, helpers=0.0, everybody=everybody)
 
 
@@ -67,7 +65,7 @@ def test_a_process_that_computes_is_seen_to():
     assert found.everybody > 0
 
 
-def open_files(process: int) -> int:
+def open_files(process):
     """Of the threads of that process, which this one keeps open."""
     links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
     return sum(f"/{process}/task/" in os.readlink(link) for link in links if os.path.lexists(link))

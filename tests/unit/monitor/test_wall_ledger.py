@@ -1,9 +1,5 @@
 """The account of a whole watched run: every second in one row, restarts, lost work and dollars included."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stash.core.errors import UserError
@@ -12,7 +8,6 @@ from stash.monitor.page import document, epilog, page
 from stash.monitor.records import (
     Alert,
     Header,
-    RecordLine,
     RecordWriter,
     RunEvent,
     RunRecord,
@@ -25,15 +20,13 @@ from stash.ui.terminal import render
 BEGAN = 1e9
 
 
-def header(**more: object) -> Header:
+def header(**more):
     return Header.model_validate(
         {"id": "a", "stash_version": "1", "began": BEGAN, "job": "train.py", "ranks": 1} | more
     )
 
 
-def window(
-    after: float, first_step: int = 1, saved_step: int | None = None, **stalls: float
-) -> Window:
+def window(after, first_step=1, saved_step=None, **stalls):
     """Ten steps of two seconds: a second of ``other``, the rest as given or compute."""
     rest = 1.0 - sum(stalls.values())
     named = {name.replace("_", " "): seconds for name, seconds in stalls.items()}
@@ -49,11 +42,11 @@ def window(
     )
 
 
-def event(after: float, what: str, code: int | None = None) -> RunEvent:
+def event(after, what, code=None):
     return RunEvent(when=BEGAN + after, what=what, code=code)
 
 
-def ledger(*lines: Window | RunEvent, head: Header | None = None) -> dict[str, float]:
+def ledger(*lines, head=None):
     """Seconds by row, which sum to the wall."""
     record = RunRecord(head or header())
     for line in lines:
@@ -155,7 +148,7 @@ def test_an_epilog_is_one_line_with_how_it_ended_and_where_the_time_went():
     assert epilog(record) == text
 
 
-def write(path: Path, lines: list[RecordLine], goes_on: bool = False, **more: object) -> None:
+def write(path, lines, goes_on=False, **more):
     writer = RecordWriter(path, header(**more), goes_on=goes_on)
     for line in lines:
         writer.write(line)

@@ -1,7 +1,5 @@
 """What follows from each thing that happens to a watched run: no ring, no file, no clock."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest
@@ -29,7 +27,7 @@ from stash.monitor.watch_state import (
 JOB = {"ranks": 2, "device": "cpu", "loaders": (), "nodes": 1, "unseen": ""}
 
 
-def state_of(options: WatchOptions | None = None, price: MachinePrice | None = None) -> WatchState:
+def state_of(options=None, price=None):
     header = Header(id="x", stash_version="1", began=0.0, job="train.py", price=price)
     return WatchState(header, options or WatchOptions(), None, 0.0)
 
@@ -102,7 +100,7 @@ def test_that_nothing_steps_is_said_once():
 def test_a_part_that_is_slow_in_two_windows_is_named_beside_the_largest_stall_until_it_is_well():
     state = state_of()
 
-    def window(number: int, clock: float) -> list[Alert]:
+    def window(number, clock):
         gpus = (GpuState(index=3, clock=clock, held_by={"heat": 0.9} if clock < 1 else {}),)
         taken = Window(
             began=0.0,

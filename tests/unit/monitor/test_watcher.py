@@ -1,7 +1,5 @@
 """A node's watcher over rings that a test writes, with a clock of its own: windows, alerts, and a run that stands."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -135,7 +133,7 @@ def test_a_rank_that_was_killed_or_gave_up_is_an_event(tmp_path):
     assert sorted(event.what for event in run.record().events) == ["lost", "note"]
 
 
-def window(first: int, seconds: float = 10.0) -> Window:
+def window(first, seconds=10.0):
     stalls = {"compute": 0.06, "transfer": None, "input": 0.04}
     return Window(
         began=1e9 + first / 10,
@@ -193,10 +191,10 @@ def test_metrics_are_openmetrics_or_the_older_text_on_loopback():
 def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(
     capsys,
 ):
-    got: list[int] = []
+    got = []
     down, tried = [True], threading.Semaphore(0)
 
-    def log(rows: list[tuple[int, dict[str, float]]]) -> None:
+    def log(rows):
         tried.release()
         if down[0]:
             raise ConnectionError("no route")

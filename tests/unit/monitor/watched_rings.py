@@ -1,16 +1,11 @@
 """Two ranks of a job that is watched, whose steps a test writes, with a clock of its own."""
 
-from __future__ import annotations
-
 import io
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
-from stash.monitor.records import Header, RecordWriter, RunRecord, load_record
+from stash.monitor.records import Header, RecordWriter, load_record
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import Commands, NodeWatcher
 
@@ -20,18 +15,18 @@ STEP = 0.1
 class Started:
     """Stands in for a process: keeps what it was given."""
 
-    def __init__(self, words: list[str], **settings: Any) -> None:
+    def __init__(self, words, **settings):
         self.words, self.stdin = words, io.BytesIO()
-        self.stdin.close = lambda: None  # type: ignore[method-assign]
+        self.stdin.close = lambda: None
 
-    def poll(self) -> int | None:
+    def poll(self):
         return None
 
 
 class Run:
     """Two ranks of a job that is watched; ``train`` writes their steps while the clock goes on."""
 
-    def __init__(self, folder: Path, options: WatchOptions | None = None, **more: Any) -> None:
+    def __init__(self, folder, options=None, **more):
         self.path, self.now, self.started = folder / "run.watch.jsonl", 1e9, list[Started]()
         self.rings = [
             StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 2, rank, 0) for rank in range(2)
@@ -50,11 +45,11 @@ class Run:
         )
         self._number = 0
 
-    def _start(self, words: list[str], **settings: Any) -> Started:
+    def _start(self, words, **settings):
         self.started.append(Started(words))
         return self.started[-1]
 
-    def train(self, seconds: float, late: Callable[[int], float] = lambda rank: 0.0) -> None:
+    def train(self, seconds, late=lambda rank: 0.0):
         """Steps of 100 ms: 80 forward, 20 exchange; ``late``: input of a rank, which the other waits for."""
         end = self.now + seconds
         while self.now < end:
@@ -70,10 +65,10 @@ class Run:
                     ring.write(row)
             self.watcher.poll()
 
-    def set_standing(self, seconds: float) -> None:
+    def set_standing(self, seconds):
         for _ in range(int(seconds)):
             self.now += 1
             self.watcher.poll()
 
-    def record(self) -> RunRecord:
+    def record(self):
         return load_record(self.path)

@@ -1,9 +1,6 @@
 """Charts as data: where marks stand, what is said of them, and that each has its table."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -16,12 +13,11 @@ from reported import ROUNDS, hostile, page_of, probed_whole, whole
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import list_usage
-from stash.core.records.profile import Loader, Profile
+from stash.core.records.profile import Loader
 from stash.report import charts as drawn_charts
 from stash.report.charts import ladder_chart, steps_side_by_side
 from stash.ui.charts.chart import (
     Bar,
-    Blank,
     Chart,
     Dot,
     Grid,
@@ -70,11 +66,11 @@ def test_a_logarithmic_axis_has_a_place_for_each_power_of_ten():
     assert shown.locate(1e8) == pytest.approx(0.5)
 
 
-def bars(chart: Chart) -> list[Bar]:
+def bars(chart):
     return [mark for mark in chart.marks if isinstance(mark, Bar)]
 
 
-def dots(chart: Chart | Blank) -> list[Dot]:
+def dots(chart):
     assert isinstance(chart, Chart)
     return [mark for mark in chart.marks if isinstance(mark, Dot)]
 
@@ -118,7 +114,7 @@ def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
     assert "fetch" not in {bar.series for bar in bars(chart)}
 
 
-def lacking_a_block() -> Profile:
+def lacking_a_block():
     """Rank 1 has none under ``crowd`` in round 6."""
     return drop_blocks(whole(), lambda b: (b.round, b.rung, b.rank) == (5, "crowd", 1))
 
@@ -237,7 +233,7 @@ def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
 
 @pytest.fixture(scope="module")
 def charts(tmp_path_factory):
-    folder: Path = tmp_path_factory.mktemp("pages")
+    folder = tmp_path_factory.mktemp("pages")
     pages = [page_of(probed_whole(), folder=folder), page_of(hostile(), folder=folder)]
     pages += [page_of(whole(), probed_whole(), folder=folder)]
     return tuple(chart for page in pages for chart in page.charts)

@@ -1,7 +1,5 @@
 """The colours of stalls as people with each common colour blindness see them."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -49,12 +47,12 @@ APART = 12.0
 """Distances in CIELAB, where about 2.3 is just seen: five times that, also of small marks."""
 
 
-def linear(colour: str) -> np.ndarray:
+def linear(colour):
     parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
 
 
-def lab(light: np.ndarray) -> np.ndarray:
+def lab(light):
     ratio = TO_XYZ @ np.clip(light, 0, 1) / WHITE
     root = np.where(ratio > 0.008856, np.cbrt(ratio), 7.787 * ratio + 16 / 116)
     return np.array([116 * root[1] - 16, 500 * (root[0] - root[1]), 200 * (root[1] - root[2])])

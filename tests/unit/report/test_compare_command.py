@@ -1,7 +1,5 @@
 """``stash compare`` and ``stash check``: the words of the command line, exit codes, and what they refuse."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from xml.etree import ElementTree

@@ -1,9 +1,5 @@
 """A comparison in a terminal and as a document: what it says, and that it fits."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from breakdowns import CALM
 from profile_builder import build
@@ -11,7 +7,6 @@ from profile_builder import build
 from stash.analysis.attribution import attribute
 from stash.analysis.comparison import comparable_sides, compare, find_changed_facts, incomparable
 from stash.report.comparison_page import document, page
-from stash.ui.page import Page
 from stash.ui.terminal import render
 
 NEWER = {"python": "3.13.1", "torch": "2.13.0"}
@@ -19,7 +14,7 @@ SLOW = {**CALM, "cold": [0.25] * 3}
 NAMES = ("train.py", ("monday.stash.json",), ("today.stash.json",))
 
 
-def shown(after: dict[str, list[float]] = SLOW, **facts: Any) -> Page:
+def shown(after=SLOW, **facts):
     sides = [build(CALM)], [build(after, **facts)]
     first, second = ([attribute(profile) for profile in side] for side in sides)
     return page(compare(first, second), NAMES, find_changed_facts(*sides), incomparable(*sides))

@@ -3,15 +3,12 @@
 MLflow and W&B are no part of the development environment; with them installed, their tests run too.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from breakdowns import CALM
@@ -213,7 +210,8 @@ def test_tensorboard_reads_figures_and_text(files, run_stash):
         (("--to", "excel"), "--to excel: it must be mlflow, wandb, tensorboard or openmetrics"),
         (("--to", "tensorboard"), "--to tensorboard needs a folder: --output tb/"),
         (("--to", "mlflow", "-o", "x"), "MLflow has a place of its own"),
-        (("--to", "openmetrics", "--url", "http://x"), "OpenMetrics goes into files"),
+        (("--to", "mlflow", "--url", "http://x"), "type `MLFLOW_TRACKING_URI=URL` or `WANDB"),
+        (("--to", "openmetrics", "--public"), "type `chmod a+r FILE`, once: what replaces"),
         (("--to", "openmetrics", "-o", "/dev/null"), "--output /dev/null is not a regular file"),
         (("--to", "openmetrics", "-o", "1.stash.json"), "what was measured or planned ends so"),
         (("--to", "openmetrics", "-o", "link"), "is what the answer is made of"),
@@ -237,7 +235,7 @@ def test_a_package_that_is_missing_is_named(files, monkeypatch, tool, run_stash)
 
 
 def test_what_a_tool_raises_is_a_sentence(files, monkeypatch, run_stash):
-    def refuses(*arguments: Any) -> None:
+    def refuses(*arguments):
         raise RuntimeError("401: who are you?\nmore")
 
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
@@ -257,11 +255,12 @@ def test_names_are_left_out_if_asked(tmp_path, run_stash):
     assert 'fact_cpu="EPYC"' in printed
 
 
-def test_mlflow_keeps_facts_figures_and_the_profile(files, tmp_path, run_stash):
+def test_mlflow_keeps_facts_figures_and_the_profile(files, tmp_path, monkeypatch, run_stash):
     mlflow = pytest.importorskip("mlflow")
     url = f"sqlite:///{tmp_path}/ml.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
     for _ in range(2):  # the second time finds them there
-        run_stash("export", *files, "--to", "mlflow", "--url", url, "--project", "speed")
+        run_stash("export", *files, "--to", "mlflow", "--project", "speed")
     client = mlflow.MlflowClient(url)
     found = client.search_runs([client.get_experiment_by_name("speed").experiment_id])
     assert len(found) == len(files)

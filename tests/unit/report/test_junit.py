@@ -1,7 +1,5 @@
 """JUnit XML that every reader parses, whatever a job is called."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

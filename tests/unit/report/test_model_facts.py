@@ -1,7 +1,5 @@
 """What the report says of a divided model: its mesh, its pipeline, its tokens."""
 
-from __future__ import annotations
-
 from breakdowns import change_blocks
 from profile_builder import build
 

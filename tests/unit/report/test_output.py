@@ -1,7 +1,5 @@
 """What becomes of an artefact: shown first, saved in any case, and said where."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,7 @@ PROBE = Probe(
 
 
 def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path):
-    def show() -> None:
+    def show():
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):

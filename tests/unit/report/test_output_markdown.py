@@ -1,7 +1,5 @@
 """``stash compare --markdown`` and ``stash check --markdown``: tables for a pull request."""
 
-from __future__ import annotations
-
 import pytest
 from breakdowns import CALM
 from profile_builder import build

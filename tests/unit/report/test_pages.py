@@ -25,7 +25,7 @@ VOID = {"meta", "link", "br", "rect", "circle", "path", "input", "img"}
 class Outline(HTMLParser):
     """Elements that are opened and not closed, identifiers, and everything that a browser would fetch."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
         self.wrong: list[str] = []
@@ -35,7 +35,7 @@ class Outline(HTMLParser):
         self.feed(text)
         self.close()
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         known = dict(attributes)
         self.count[tag] = self.count.get(tag, 0) + 1
         if len(known) < len(attributes):
@@ -47,12 +47,12 @@ class Outline(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attributes):
         self.handle_starttag(tag, attributes)
         if tag not in VOID:
             self.open.pop()
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if tag in VOID:
             return
         if not self.open or self.open.pop() != tag:

@@ -1,7 +1,5 @@
 """What ``stash probe`` prints: machines, links with intervals, findings, what is unknown."""
 
-from __future__ import annotations
-
 from probe_builder import GBIT, host, links, probe, ring, stream
 from readings import CATALOG
 
@@ -11,7 +9,7 @@ from stash.report.probe_page import page
 from stash.ui.terminal import render
 
 
-def report(*hosts) -> str:
+def report(*hosts):
     measured = probe(*hosts)
     return render(page(measured, read_probe(measured, CATALOG)))
 

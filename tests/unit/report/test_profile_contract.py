@@ -1,7 +1,5 @@
 """The document that ``stash show --json`` prints, and its sums."""
 
-from __future__ import annotations
-
 import json
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """The report a person sees of a profile, whole, against golden files."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -23,7 +21,7 @@ from stash.ui.markdown import render as render_markdown
 from stash.ui.terminal import render
 
 
-def report(profile, width=80, colour=False) -> str:
+def report(profile, width=80, colour=False):
     breakdown = attribute(profile)
     return render(page(breakdown, verdict(breakdown, profile), profile), width, colour)
 

@@ -14,7 +14,6 @@ from stash.analysis.attribution import attribute
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.records.profile import Collective, Loader, Profile, Rate
 from stash.report.profile_page import page as page_of
-from stash.ui.page import Page
 
 RUNGS = ("solo", "crowd", "node", "cluster", "warm", "cold")
 TIME = r"([\d,.]+) (?:([±+].*?) )?(s|ms|µs)"
@@ -52,7 +51,7 @@ def profiles(draw: st.DrawFn) -> Profile:
     )
 
 
-def page(profile: Profile) -> Page:
+def page(profile):
     breakdown = attribute(profile)
     return page_of(breakdown, verdict(breakdown, profile), profile)
 

@@ -1,7 +1,5 @@
 """Every word of a report is explained, and only those it uses."""
 
-from __future__ import annotations
-
 import pytest
 from golden_profiles import PROFILES
 

@@ -1,7 +1,5 @@
 """The same number with the same spread looks alike in the profile's report and in the probe's."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.analysis.breakdown import Stall

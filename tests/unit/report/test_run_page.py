@@ -1,13 +1,11 @@
 """An epoch as a terminal, the report and programs show it."""
 
-from __future__ import annotations
-
 import pytest
 from breakdowns import advice_for, flat
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Loader, Profile
+from stash.core.records.profile import Loader
 from stash.core.records.rank_ledger import LedgerPlace
 from stash.mcp_server.brief import PROFILE, Handles
 from stash.report.pages import ReadRun, page_of_profile
@@ -42,7 +40,7 @@ PLACES = (
 )
 
 
-def epochs(**fields) -> Profile:
+def epochs(**fields):
     """Epochs of 20 steps of 20.2 ms, 6 of them the script's own, that each begin with 1.07 s."""
     starts = {"epoch start": {0: 1.2, 20: 1.06, 40: 1.07, 60: 1.08}}
     typed = ledger(
@@ -53,7 +51,7 @@ def epochs(**fields) -> Profile:
     return build(times, ranks=1, workload={"loaders": (loader,)}, ledgers=(typed,))
 
 
-def shown(profile: Profile, width: int = 80, explain: bool = False) -> str:
+def shown(profile, width=80, explain=False):
     return render(page(attribute(profile), advice_for(profile), profile, explain), width)
 
 

@@ -1,8 +1,5 @@
 """Small clusters, jobs and matrices for tests of schedules, and the traces that the examples hold."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +12,16 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "schedule"
 
 
 def demand(
-    rates: Sequence[Sequence[float]],
-    counts: Sequence[int],
-    left: Sequence[float] | None = None,
-    gpus: Sequence[int] | None = None,
-    **arrays: Sequence[float],
-) -> JobDemand:
+    rates,
+    counts,
+    left=None,
+    gpus=None,
+    **arrays,
+):
     """Jobs with these rates that just came; one GPU and one step each unless lines."""
     size = len(rates)
 
-    def array(name: str, otherwise: float) -> np.ndarray:
+    def array(name, otherwise):
         return np.array(arrays.get(name, [otherwise] * size), dtype=float)
 
     return JobDemand(
@@ -43,7 +40,7 @@ def demand(
     )
 
 
-def cluster(**nodes: Sequence[int]) -> LabCluster:
+def cluster(**nodes):
     """``cluster(V=(4, 4))``: two nodes of four GPUs of type V."""
     return LabCluster(
         tuple(
@@ -55,23 +52,21 @@ def cluster(**nodes: Sequence[int]) -> LabCluster:
 
 
 def matrix(
-    rates: dict[tuple[str, int, str], float],
-    spread: dict[tuple[str, int, str, int], float] | None = None,
-    restart: float = 0.0,
-) -> RateMatrix:
+    rates,
+    spread=None,
+    restart=0.0,
+):
     """Packed rates by model, GPUs and type; spread ones with a number of nodes."""
     cells = {(*key, PACKED): StepRate(rate) for key, rate in rates.items()}
     cells |= {key: StepRate(rate) for key, rate in (spread or {}).items()}
     return RateMatrix(cells, {model: restart for model, _, _ in rates})
 
 
-def job(
-    name: str, steps: float, gpus: int = 1, submit: float = 0.0, model: str = "m", **more: object
-) -> QueuedJob:
-    return QueuedJob(name, model, gpus, steps, submit, **more)  # type: ignore[arg-type]
+def job(name, steps, gpus=1, submit=0.0, model="m", **more):
+    return QueuedJob(name, model, gpus, steps, submit, **more)
 
 
-def example(name: str = "jobs") -> tuple[tuple[QueuedJob, ...], LabCluster, RateMatrix]:
+def example(name="jobs"):
     """Gavel's trace, cluster and throughputs."""
     lab, rates = read_cluster(EXAMPLES / "cluster.yaml"), read_matrix(EXAMPLES / "matrix.csv")
     return read_jobs(EXAMPLES / f"{name}.csv", lab, rates).jobs, lab, rates

@@ -1,7 +1,5 @@
 """Queues: who runs, on which type, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from schedules import demand
@@ -16,12 +14,12 @@ from stash.schedule.allocation import (
 )
 
 
-def test_fifo_keeps_what_runs_and_stops_at_the_first_that_does_not_fit() -> None:
+def test_fifo_keeps_what_runs_and_stops_at_the_first_that_does_not_fit():
     here = demand([[1, 1]] * 4, [2, 2], gpus=[2, 1, 2, 1], running=[0, 1, -1, -1])
     assert fifo(here).x.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
 
 
-def test_fifo_draws_a_type_by_its_seed_and_never_one_where_a_job_does_not_run() -> None:
+def test_fifo_draws_a_type_by_its_seed_and_never_one_where_a_job_does_not_run():
     here = demand([[1, 0, 1]] * 40, [50, 50, 50])
     drawn = {seed: fifo(here, seed).x for seed in (0, 1)}
     assert all(x[:, 1].sum() == 0 and 8 < x[:, 0].sum() < 32 for x in drawn.values())
@@ -29,17 +27,17 @@ def test_fifo_draws_a_type_by_its_seed_and_never_one_where_a_job_does_not_run() 
     assert (fifo(here, 1).x == drawn[1]).all()
 
 
-def test_aware_fifo_takes_the_fastest_free_type() -> None:
+def test_aware_fifo_takes_the_fastest_free_type():
     here = demand([[1, 3], [1, 3], [1, 3]], [1, 1])
     assert fifo_aware(here).x.tolist() == [[0, 1], [1, 0], [0, 0]]
 
 
-def test_shortest_remaining_time_goes_by_each_jobs_fastest_type() -> None:
+def test_shortest_remaining_time_goes_by_each_jobs_fastest_type():
     here = demand([[1], [10], [1]], [1], left=[50, 400, 41])
     assert shortest_remaining(here).x.ravel().tolist() == [0, 1, 0]
 
 
-def test_a_round_goes_by_shares_over_time_received() -> None:
+def test_a_round_goes_by_shares_over_time_received():
     x, received = np.array([[0.5, 0.0], [0.5, 0.2]]), np.array([[180.0, 0.0], [0.0, 0.0]])
     priority = priorities(x, received, 360.0)
     assert priority[0, 0] == pytest.approx(0.5 / 360)

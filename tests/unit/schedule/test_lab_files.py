@@ -1,9 +1,6 @@
 """Files of schedules: jobs, clusters, matrices, traces of others; each mistake in one sentence with its place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from forecast_profiles import gpu_job
@@ -13,22 +10,21 @@ from stash.core.errors import UserError
 from stash.schedule.lab_files import jobs_text, matrix_text, read_cluster, read_jobs, read_matrix
 from stash.schedule.matrix import PACKED, SPREAD
 from stash.schedule.profile_rates import rates_of
-from stash.schedule.records import LabCluster
 from stash.schedule.trace_importers import read_trace
 
 LAB = cluster(V=(4, 4), K=(8,))
 RATES = matrix({("m", 1, "V"): 2.0, ("m", 1, "K"): 0.5, ("m", 4, "V"): 7.0, ("n", 1, "V"): 0.0})
 
 
-def jobs(tmp_path: Path, text: str, lab: LabCluster = LAB) -> object:
+def jobs(tmp_path, text, lab=LAB):
     path = tmp_path / "jobs.csv"
     path.write_text(text)
     return read_jobs(path, lab, RATES)
 
 
-def test_jobs_are_read_with_the_first_submission_at_zero(tmp_path: Path) -> None:
+def test_jobs_are_read_with_the_first_submission_at_zero(tmp_path):
     text = "job,gpus,model,steps,submit,deadline\na,1,m,100,1h,3h\nb,1,m,9,90min,\n"
-    found = jobs(tmp_path, text).jobs  # type: ignore[attr-defined]
+    found = jobs(tmp_path, text).jobs
     assert [(job.submit, job.steps, job.deadline) for job in found] == [
         (0, 100, 7200),
         (1800, 9, None),
@@ -38,12 +34,12 @@ def test_jobs_are_read_with_the_first_submission_at_zero(tmp_path: Path) -> None
     assert read_jobs(again, LAB, RATES).jobs == tuple(replace(job, deadline=None) for job in found)
 
 
-def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
+def test_what_cannot_run_is_left_out_with_the_reason(tmp_path):
     found = jobs(tmp_path, "job,gpus,model,steps\na,1,m,9\nwide,9,m,9\nzero,1,n,9\nodd,2,m,9\n")
-    assert [name for name, _ in found.excluded] == ["wide", "zero", "odd"]  # type: ignore[attr-defined]
+    assert [name for name, _ in found.excluded] == ["wide", "zero", "odd"]
     assert (
         found.excluded[0][1] == "it asks for 9 GPUs at once, and no type of cluster has more than 8"
-    )  # type: ignore[attr-defined]
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,13 +74,13 @@ def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
         ("job,gpus,model,steps\n", "has 0 lines below its first"),
     ],
 )
-def test_mistakes_in_jobs(tmp_path: Path, text: str, why: str) -> None:
+def test_mistakes_in_jobs(tmp_path, text, why):
     with pytest.raises(UserError) as error:
         jobs(tmp_path, text)
     assert why in str(error.value)
 
 
-def test_a_cluster_and_what_it_costs(tmp_path: Path) -> None:
+def test_a_cluster_and_what_it_costs(tmp_path):
     path = tmp_path / "lab.yaml"
     path.write_text(
         "power_price: $0.10/kWh\nstaff: 8760\nnodes:\n"
@@ -117,22 +113,22 @@ def test_a_cluster_and_what_it_costs(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_in_clusters(tmp_path: Path, text: str, why: str) -> None:
+def test_mistakes_in_clusters(tmp_path, text, why):
     (tmp_path / "lab.yaml").write_text(text)
     with pytest.raises(UserError) as error:
         read_cluster(tmp_path / "lab.yaml")
     assert why in str(error.value)
 
 
-def test_a_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_matrix_comes_back_as_it_was_written(tmp_path):
     path = tmp_path / "matrix.csv"
     path.write_text(
         "model,gpus,gpu,placement,steps_per_second,low,high,origin,restart\n"
         "m,2,V,packed,2,1.5,3,forecast,40\nm,2,V,2,1,,,measured,\nm,2,V,spread,0.5,,,,\n"
     )
     found = read_matrix(path)
-    assert found.rate("m", 2, "V", 2).value == 1  # type: ignore[union-attr]
-    assert found.rate("m", 2, "V", 3).value == 0.5  # type: ignore[union-attr]
+    assert found.rate("m", 2, "V", 2).value == 1
+    assert found.rate("m", 2, "V", 3).value == 0.5
     assert found.restart == {"m": 40}
     path.write_text(matrix_text(found))
     assert read_matrix(path) == found
@@ -147,7 +143,7 @@ def test_a_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ("m,1,V,packed,0", "has no rate above 0"),
     ],
 )
-def test_mistakes_in_matrices(tmp_path: Path, line: str, why: str) -> None:
+def test_mistakes_in_matrices(tmp_path, line, why):
     (tmp_path / "m.csv").write_text(f"model,gpus,gpu,placement,steps_per_second\n{line}\n")
     with pytest.raises(UserError, match=why):
         read_matrix(tmp_path / "m.csv")
@@ -159,7 +155,7 @@ SACCT = (
 )
 
 
-def test_jobs_of_slurm_s_own_accounts(tmp_path: Path) -> None:
+def test_jobs_of_slurm_s_own_accounts(tmp_path):
     path = tmp_path / "slurm.txt"
     path.write_text(SACCT)
     found = read_trace(path, RATES, duration_on="V")
@@ -174,12 +170,12 @@ def test_jobs_of_slurm_s_own_accounts(tmp_path: Path) -> None:
         read_trace(path, RATES, duration_on="V")
 
 
-def test_models_are_drawn_by_a_seeded_rule(tmp_path: Path) -> None:
+def test_models_are_drawn_by_a_seeded_rule(tmp_path):
     rates = matrix({("a", 1, "V"): 1.0, ("b", 1, "V"): 1.0})
     lines = "".join(f"{n}|ada|2024-01-01T00:00:{n}|9|gres/gpu=1\n" for n in range(10, 50))
     (tmp_path / "t").write_text(f"JobID|User|Submit|ElapsedRaw|AllocTRES\n{lines}")
 
-    def models() -> list[str]:
+    def models():
         return [job.model for job in read_trace(tmp_path / "t", rates, "V").jobs]
 
     drawn = models()
@@ -188,8 +184,8 @@ def test_models_are_drawn_by_a_seeded_rule(tmp_path: Path) -> None:
 
 
 def test_rates_of_a_profile_are_measured_where_it_ran_and_forecast_elsewhere(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "lab.yaml"
     path.write_text(
         "nodes:\n  - {gpu: V100, gpus: 2, count: 2, network: 10gbit}\n  - {gpu: T4, gpus: 2, count: 2}\n"
@@ -202,7 +198,7 @@ def test_rates_of_a_profile_are_measured_where_it_ran_and_forecast_elsewhere(
     assert there.low < there.value < here.value
 
 
-def test_the_examples_are_gavels_own() -> None:
+def test_the_examples_are_gavels_own():
     lab, rates = read_cluster(EXAMPLES / "cluster.yaml"), read_matrix(EXAMPLES / "matrix.csv")
     assert lab.counts.tolist() == [8, 16, 24]
     assert rates.rates["ResNet-50 (batch size 128)", 1, "K80", PACKED].value == 0

@@ -1,10 +1,8 @@
 """``stash schedule``: what it prints at 80 columns and as JSON, what it asks of Slurm, what it refuses."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +27,7 @@ Typed = Callable[[str], Any]
 
 
 @pytest.fixture(autouse=True)
-def typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Typed:
+def typed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     for path in EXAMPLES.iterdir():
@@ -39,7 +35,7 @@ def typed(
     lines = (EXAMPLES / "jobs.csv").read_text().splitlines()
     Path("few.csv").write_text("\n".join(lines[:14]) + "\n")
 
-    def type_words(line: str) -> Any:
+    def type_words(line):
         lab = "" if "import" in line or "--cluster" in line else " --cluster cluster.yaml"
         exits = commands.run(monkeypatch, "schedule", *f"{line}{lab}".split())
         printed = capsys.readouterr()
@@ -51,7 +47,7 @@ def typed(
     return type_words
 
 
-def test_policies_stand_side_by_side_on_any_screen(typed: Typed) -> None:
+def test_policies_stand_side_by_side_on_any_screen(typed):
     out = typed("simulate few.csv --policy fifo,max-min,srtf")
     assert max(map(len, out.splitlines())) <= 80
     assert "13 jobs on 48 GPUs" in out
@@ -60,7 +56,7 @@ def test_policies_stand_side_by_side_on_any_screen(typed: Typed) -> None:
     assert "?" not in out
 
 
-def test_the_document_adds_up(typed: Typed) -> None:
+def test_the_document_adds_up(typed):
     found = typed("simulate few.csv --policy max-min,fifo --json")
     one = found["policies"]["max-min"]
     assert one["productive"] + sum(one["lost"].values()) == pytest.approx(one["gpu_seconds"])
@@ -68,14 +64,14 @@ def test_the_document_adds_up(typed: Typed) -> None:
     assert one["makespan_seconds"] >= found["bounds"]["makespan_seconds"]
 
 
-def test_a_type_without_a_rate_is_said_to_stand_idle(typed: Typed) -> None:
+def test_a_type_without_a_rate_is_said_to_stand_idle(typed):
     lines = Path("matrix.csv").read_text().splitlines()
     Path("matrix.csv").write_text("\n".join(line for line in lines if ",P100," not in line) + "\n")
     shown = " ".join(typed("simulate few.csv --policy srtf").split())
     assert "16 of 48 GPUs stand idle: no job has a rate on P100" in shown
 
 
-def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ() -> None:
+def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ():
     jobs, lab, rates = example()
     found = compare_policies(
         JobsFile(jobs[:12], ()), lab, rates, [POLICIES["fifo"], POLICIES["srtf"]], 3
@@ -87,7 +83,7 @@ def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ()
     assert page(found).grids[0].rows[0][1].endswith(f" ± {found.spread['fifo'] / 3600:.2f}")
 
 
-def test_advice_shows_ten_changes_and_json_all(typed: Typed) -> None:
+def test_advice_shows_ten_changes_and_json_all(typed):
     brief = typed("advise jobs.csv")
     assert "--json has all" in brief
     assert len(brief.splitlines()) < 60
@@ -114,16 +110,14 @@ def test_advice_shows_ten_changes_and_json_all(typed: Typed) -> None:
         ("throughputs few.csv", "few.csv"),
     ],
 )
-def test_what_is_refused_in_one_sentence(
-    typed: Typed, monkeypatch: pytest.MonkeyPatch, words: str, why: str
-) -> None:
+def test_what_is_refused_in_one_sentence(typed, monkeypatch, words, why):
     monkeypatch.setenv("PATH", "/nowhere")
     error = typed(words)
     assert why in error
     assert error.startswith("error: ")
 
 
-def test_economics_says_who_stays(typed: Typed) -> None:
+def test_economics_says_who_stays(typed):
     found = typed("economics few.csv --cloud p3.2xlarge --json")
     assert set(found["staying"]) | set(found["left"]) == {"ada", "ben", "eva", "kim"}
     assert found["break_even_utilisation"] > 0
@@ -134,21 +128,21 @@ RATES = matrix({("m", 1, "V"): 1.0, ("m", 2, "V"): 2.0})
 CLOUD = CloudPrice("big", "V", 1, 3.6)
 
 
-def test_users_leave_until_nobody_moves_by_hand() -> None:
+def test_users_leave_until_nobody_moves_by_hand():
     # One GPU at $3 an hour for 3 h of three one-hour jobs, one after the other: π = $3. Waiting costs $1 an hour.
     # The cloud asks $3.60: ada pays 3, ben 3 + 1 and leaves, kim 3 + 2 and leaves. Then ada alone pays $9 and leaves.
     jobs = [job(name, 3600, user=name) for name in ("ada", "ben", "kim")]
 
-    def queued(these: Sequence[object]) -> object:
-        return simulate(these, cluster(V=(1,)), RATES, POLICIES["fifo"])  # type: ignore[arg-type]
+    def queued(these):
+        return simulate(these, cluster(V=(1,)), RATES, POLICIES["fifo"])
 
-    found = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 1.0, 15.0))  # type: ignore[arg-type]
+    found = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 1.0, 15.0))
     assert [step.price for step in found.steps] == pytest.approx([3, 9])
     assert [step.leaving for step in found.steps] == [("ben", "kim"), ("ada",)]
     assert [bill.own for bill in found.steps[0].bills] == pytest.approx([3, 4, 5])
     assert found.staying == ()
     assert found.break_even == pytest.approx(3 / 3.6)
-    patient = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 0.1, 1.5))  # type: ignore[arg-type]
+    patient = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 0.1, 1.5))
     # two waits of her runtime, then π rises from 3 to 4.5
     assert patient.left == (
         "kim",
@@ -157,7 +151,7 @@ def test_users_leave_until_nobody_moves_by_hand() -> None:
     )
 
 
-def test_cloud_bills_by_the_second() -> None:
+def test_cloud_bills_by_the_second():
     jobs = [
         job("a", 3600, user="ada"),
         job("b", 7200, gpus=2, user="ben"),
@@ -179,7 +173,7 @@ JobId=14 JobName=other JobState=PENDING Requeue=1 NodeList=(null) Features=(null
 """
 
 
-def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
+def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued():
     lab = cluster(fast=(1,), slow=(1,))
     jobs = [
         job("11", 900, model="m"),
@@ -210,7 +204,7 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     assert any("is full" in each.why for each in priced.jobs)
 
 
-def test_a_job_s_fair_time_is_of_all_its_work() -> None:
+def test_a_job_s_fair_time_is_of_all_its_work():
     # Alone on half of the GPU each job takes 2,000 s. a has done 900 of 1,000 s in 1,800, as it would have; b begins.
     jobs = [job("a", 1000, done=900), job("b", 1000, submit=1800)]
     found = advise_now(jobs, cluster(V=(1,)), matrix({("m", 1, "V"): 1.0}), "ftf")
@@ -218,7 +212,7 @@ def test_a_job_s_fair_time_is_of_all_its_work() -> None:
     assert [each.share for each in found.jobs] == pytest.approx([0.5, 0.5], abs=1e-3)
 
 
-def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
+def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays():
     assert [*node_names("a[1-2,05]-x,b")] == ["a1-x", "a2-x", "a05-x", "b"]
     lab = cluster(fast=(1,), slow=(1,))
     jobs = [job("11", 900, model="m"), job("12", 900, model="n")]
@@ -238,10 +232,10 @@ def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
     )
 
 
-def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
+def test_a_requeued_job_is_changed_once_slurm_lets_it():
     tries, asked = [], list[tuple[str, ...]]()
 
-    def slurm(words: Sequence[str]) -> str:
+    def slurm(words):
         if words[1] == "update" and len(tries) < 2:
             tries.append(words)
             raise StashError("Job is no longer pending execution")
@@ -257,8 +251,8 @@ def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
     assert [words[1] for words in asked] == ["requeue", "update"]
 
 
-def test_what_was_done_before_slurm_refuses_is_said() -> None:
-    def slurm(words: Sequence[str]) -> str:
+def test_what_was_done_before_slurm_refuses_is_said():
+    def slurm(words):
         if "jobid=2" in words:
             raise StashError("Access/permission denied")
         return ""
@@ -270,12 +264,12 @@ def test_what_was_done_before_slurm_refuses_is_said() -> None:
         next(done)
 
 
-def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
+def test_gpus_that_other_jobs_hold_are_not_given_away():
     lab = cluster(fast=(4, 1), slow=(4,))
     mine = "JobId=11 JobName=one JobState=RUNNING Requeue=1 NodeList=slow0 Features=slow AllocTRES=cpu=1,gres/gpu=1"
     other = "JobId=42 JobName=x UserId=v(2) JobState=RUNNING NodeList=fast[0-1] AllocTRES=node=2,gres/gpu:v100=2"
 
-    def free(*lines: str) -> list[tuple[str, int]]:
+    def free(*lines):
         held = match_queue(
             [job("11", 900, model="m")], lab, lambda words: "\n".join((mine, *lines))
         )
@@ -306,7 +300,7 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
         ("ib&slow", ""),
     ],
 )
-def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had: str, asked: str) -> None:
+def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had, asked):
     line = f"JobId=11 JobName=one UserId=u(1) JobState=PENDING Requeue=1 NodeList=(null) Features={had}"
     lab = cluster(fast=(1,), slow=(1,))
     held = match_queue([job("11", 900, model="m")], lab, lambda words: line)
@@ -318,7 +312,7 @@ def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had: str, asked: str
 
 
 @pytest.mark.parametrize("policy", ["fifo-aware", "srtf", "max-min"])
-def test_advice_names_places(typed: Typed, policy: str) -> None:
+def test_advice_names_places(typed, policy):
     jobs = typed(f"advise few.csv --policy {policy} --json")["jobs"]
     assert len(jobs) == 13
     assert all(bool(each["gpu"]) is bool(each["nodes"]) and each["why"] for each in jobs)

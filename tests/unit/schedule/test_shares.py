@@ -22,17 +22,17 @@ from stash.schedule.shares import Groups, merge_jobs
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 Rule = Callable[[JobDemand], ShareAllocation]
-RULES: list[Rule] = [shares.max_min, shares.makespan, shares.finish_time_fairness, shares.cheapest]
+RULES = [shares.max_min, shares.makespan, shares.finish_time_fairness, shares.cheapest]
 
 
-def levels_of(here: JobDemand, found: ShareAllocation) -> list[float]:
+def levels_of(here, found):
     """What each job reaches, in multiples of its equal share."""
     rates = (here.rates * found.x).sum(axis=1)
-    reached: list[float] = (here.gpus * rates / (here.weight * shares.equal_rates(here))).tolist()
+    reached = (here.gpus * rates / (here.weight * shares.equal_rates(here))).tolist()
     return reached
 
 
-def test_max_min_is_lexicographic() -> None:
+def test_max_min_is_lexicographic():
     # Equal shares are 1.5 and 1 steps/s. B is at most at 1 step/s, so at level 1; A then still has all of type 0.
     here = demand([[2, 1], [1, 1]], [1, 1])
     found = shares.max_min(here)
@@ -41,7 +41,7 @@ def test_max_min_is_lexicographic() -> None:
     assert found.x == pytest.approx(np.eye(2), abs=1e-8)
 
 
-def test_max_min_counts_gpus_and_weights() -> None:
+def test_max_min_counts_gpus_and_weights():
     # On one type of three GPUs: 2·x_A / w_A = 1·x_B / w_B, and 2·x_A + x_B ≤ 3 leaves room, so both are capped at 1.
     found = shares.max_min(demand([[1], [1], [1]], [2], gpus=[1, 1, 2], weight=[1, 3, 1]))
     # z = s·x/w: x = z, 3z and z/2; Σ s·x = z + min(3z, 1) + z ≤ 2. B is full at z = 1/3; then 2z + 1 = 2.
@@ -49,14 +49,14 @@ def test_max_min_counts_gpus_and_weights() -> None:
     assert found.x.ravel() == pytest.approx([0.5, 1.0, 0.25])
 
 
-def test_makespan_by_hand() -> None:
+def test_makespan_by_hand():
     assert shares.makespan(demand([[1], [1]], [1], left=[3, 5])).objective == pytest.approx(8)
     found = shares.makespan(demand([[2, 1], [1, 1]], [1, 1], left=[4, 2]))
     assert found.objective == pytest.approx(2)
     assert found.x == pytest.approx(np.eye(2))
 
 
-def test_finish_time_fairness_by_hand() -> None:
+def test_finish_time_fairness_by_hand():
     # Alone on a half each job has (1 + 2)/2 steps/s; on its own fast type 2: ρ = 1.5/2.
     assert shares.finish_time_fairness(demand([[2, 1], [1, 2]], [1, 1])).objective == pytest.approx(
         0.75, rel=1e-6
@@ -69,7 +69,7 @@ def test_finish_time_fairness_by_hand() -> None:
     assert shares.finish_time_fairness(late).objective == pytest.approx(1.5, rel=1e-6)
 
 
-def test_cost_by_hand() -> None:
+def test_cost_by_hand():
     # Type 1 does half as much for a quarter of the money; its dollar buys 0.5 of a second's work, the other's 0.25.
     one = demand([[2, 1]], [1, 1], costs=[4, 1])
     found = shares.cheapest(one)
@@ -81,12 +81,12 @@ def test_cost_by_hand() -> None:
     assert kept.objective == pytest.approx(0.3, rel=1e-6)
 
 
-def test_the_fullest_of_the_cheapest_is_taken() -> None:
+def test_the_fullest_of_the_cheapest_is_taken():
     found = shares.cheapest(demand([[1], [1], [1]], [2], costs=[3]))
     assert found.x.sum() == pytest.approx(2)
 
 
-def test_deadlines_that_cannot_be_kept_are_relaxed_by_the_least_factor() -> None:
+def test_deadlines_that_cannot_be_kept_are_relaxed_by_the_least_factor():
     both = demand([[1], [1]], [1], left=[6, 6], deadline=[6, 6])
     assert shares.relaxation(both) == pytest.approx(2)
     assert shares.cheapest(both).x.ravel() == pytest.approx([0.5, 0.5], abs=1e-6)
@@ -94,8 +94,8 @@ def test_deadlines_that_cannot_be_kept_are_relaxed_by_the_least_factor() -> None
 
 
 def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     some = demand(
         [[3, 1], [1.1, 1], [2, 1.5]],
         [2, 1],
@@ -116,7 +116,7 @@ def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(
             )
 
 
-def test_fair_shares_reach_the_ratio_that_is_said_also_where_equal_ones_are_best() -> None:
+def test_fair_shares_reach_the_ratio_that_is_said_also_where_equal_ones_are_best():
     here = demand([[1], [1]], [1], left=[100, 1000], elapsed=[1800, 0], isolated=[1800, 0])
     found = shares.finish_time_fairness(here)
     isolated = here.isolated + here.left / shares.isolated_rates(here)
@@ -142,7 +142,7 @@ def queues(draw: st.DrawFn) -> JobDemand:
     )
 
 
-def fits(here: JobDemand, x: np.ndarray) -> bool:
+def fits(here, x):
     return bool(
         (x.sum(axis=1) <= 1 + 1e-6).all()
         and (x.T @ here.gpus <= here.counts + 1e-5).all()
@@ -181,7 +181,7 @@ def test_merged_rows_have_the_optimum_of_all_rows(here: JobDemand) -> None:
     assert sorted(levels_of(here, found)) == pytest.approx(sorted(levels_of(here, each)), rel=1e-6)
 
 
-def test_the_fluid_bound_of_gavels_trace() -> None:
+def test_the_fluid_bound_of_gavels_trace():
     from schedules import example
 
     from stash.schedule.matrix import demand_of
@@ -193,8 +193,8 @@ def test_the_fluid_bound_of_gavels_trace() -> None:
 
 
 def test_objectives_are_those_of_gavels_own_classes_and_those_recorded_before_programs_were_plain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """Recorded with its code and cvxpy, its bisected makespan also formulated exactly; and with prices of types by
     Dantzig and Wolfe, and water-filling from the last solution (archive-2026-11).
     """
@@ -241,9 +241,9 @@ def test_objectives_are_those_of_gavels_own_classes_and_those_recorded_before_pr
 
 
 def test_what_the_solver_prints_is_on_no_page_and_what_it_cannot_solve_is_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def talks(*_: object, **__: object) -> SimpleNamespace:
+    monkeypatch, capfd
+):
+    def talks(*_, **__):
         os.write(1, b"WARNING: HiGHS says something\n")
         return SimpleNamespace(status=4, x=None)
 

@@ -18,7 +18,7 @@ ONE = matrix({("m", 1, "V"): 1.0}, restart=5.0)
 TWENTY = 20.0
 
 
-def test_first_come_first_served_by_hand() -> None:
+def test_first_come_first_served_by_hand():
     jobs = [job("a", 100), job("b", 50, submit=10)]
     found = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY)
     assert found.finish.tolist() == [100, 150]
@@ -32,7 +32,7 @@ def test_first_come_first_served_by_hand() -> None:
     assert (shown.busy, shown.restarts) == (1.0, 0)
 
 
-def test_a_preempted_job_pays_its_restart() -> None:
+def test_a_preempted_job_pays_its_restart():
     # At 20 b has less left (50 against 80) and takes the GPU; a comes back at 70, is ready at 75, and ends at 155.
     jobs = [job("a", 100), job("b", 50, submit=10)]
     found = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["srtf"], TWENTY)
@@ -41,13 +41,13 @@ def test_a_preempted_job_pays_its_restart() -> None:
     assert found.productive.sum() == 150
 
 
-def test_a_finish_frees_its_gpus_at_once() -> None:
+def test_a_finish_frees_its_gpus_at_once():
     jobs = [job("a", 30), job("b", 30)]
     exact = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["max-min"], 100.0)
     assert exact.finish.tolist() == [30, 60]
 
 
-def test_a_spread_gang_is_as_slow_as_measured_and_the_loss_is_spreading() -> None:
+def test_a_spread_gang_is_as_slow_as_measured_and_the_loss_is_spreading():
     rates = matrix({("m", 1, "V"): 1.0, ("g", 4, "V"): 2.0}, {("g", 4, "V", 2): 0.5})
     held = [
         job("a", 1000),
@@ -67,7 +67,7 @@ def test_a_spread_gang_is_as_slow_as_measured_and_the_loss_is_spreading() -> Non
     assert moved.finish[1] == pytest.approx(60 + (100 - 59 * 0.5) / 2)
 
 
-def test_where_a_gang_goes() -> None:
+def test_where_a_gang_goes():
     free = FreeGpus(cluster(V=(4, 4, 2)))
     assert free.find(0, 2) == ((2, 2),)  # the fullest that fits
     free.allocate(((0, 3),))
@@ -125,7 +125,7 @@ def test_gpu_seconds_are_conserved_and_all_work_is_done(
         assert found.end >= bounds(jobs, machines, rates).makespan_seconds * (1 - 1e-6), name
 
 
-def test_finish_time_ratios_by_hand() -> None:
+def test_finish_time_ratios_by_hand():
     # Two alike on one GPU, one after the other: 2 jobs until 100, then 1. m is 2 and 1.5; alone on 1/m: 200 and 150.
     jobs = [job("a", 100), job("b", 100)]
     shown = figures(
@@ -136,13 +136,13 @@ def test_finish_time_ratios_by_hand() -> None:
     assert shown.unfair == 0.5
 
 
-def test_overload_is_said_and_a_bound_counts_late_arrivals() -> None:
+def test_overload_is_said_and_a_bound_counts_late_arrivals():
     jobs = [job(str(n), 100, submit=50.0 * n) for n in range(11)]
     found = bounds(jobs, cluster(V=(1,)), ONE)
     assert found.load == pytest.approx(2.2)
     assert found.makespan_seconds == pytest.approx(1100)
 
 
-def test_a_job_without_a_rate_is_refused() -> None:
+def test_a_job_without_a_rate_is_refused():
     with pytest.raises(UserError, match="lost has no rate on any type"):
         simulate([job("lost", 5, model="other")], cluster(V=(1,)), ONE, POLICIES["fifo"])

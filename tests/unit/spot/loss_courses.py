@@ -25,13 +25,13 @@ Drawn = LossCurve | Callable[[np.ndarray, float, float, float], np.ndarray]
 
 
 def course(
-    size: int,
-    batch: float,
-    imbalance: float,
-    drawn: Drawn,
-    updates: np.ndarray = UPDATES,
-    noise: float = 0.0,
-) -> LossReplay:
+    size,
+    batch,
+    imbalance,
+    drawn,
+    updates=UPDATES,
+    noise=0.0,
+):
     """One replay whose losses ``drawn`` has, each off by a factor of about 1 ± ``noise``."""
     many = updates.astype(float)
     if isinstance(drawn, LossCurve):
@@ -52,16 +52,16 @@ def course(
     )
 
 
-def replays_of(drawn: Drawn, noise: float = 0.0) -> list[LossReplay]:
+def replays_of(drawn, noise=0.0):
     """One of each of ``SHAPES``."""
     return [course(*shape, drawn, noise=noise) for shape in SHAPES]
 
 
-def learned_curve(drawn: LossCurve | None = None, **changes: object) -> LearnedCurve:
+def learned_curve(drawn=None, **changes):
     """A curve of a model with 25,557,032 parameters, as ``forecast_profiles.gpu_job`` trains it."""
     true = drawn or LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma5=0.4)
     replays = replays_of(true)
-    fields: dict[str, object] = {
+    fields = {
         "stash_version": "0.0.0",
         "created": "2026-11-22T00:00:00+00:00",
         "job": "job.py:job",

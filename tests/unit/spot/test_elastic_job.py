@@ -1,11 +1,7 @@
 """A job as its user describes it, and which optimizers servers can hold."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -13,7 +9,7 @@ import torch
 import stash.spot
 from stash.core.errors import JobError, UserError
 from stash.spot.replay import Server
-from stash.spot.train.elastic_job import ElasticJob, check_optimizer, load_job
+from stash.spot.train.elastic_job import check_optimizer, load_job
 from stash.spot.train.frames import TensorBuffer
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
@@ -40,12 +36,12 @@ other = 3
 """
 
 
-def test_a_job_is_loaded_and_travels_by_reference(tmp_path: Path) -> None:
+def test_a_job_is_loaded_and_travels_by_reference(tmp_path):
     file = tmp_path / "a_job_that_is_good.py"
     file.write_text(GOOD)
     job = load_job(f"{file}:job")
     assert job.batch == 4
-    assert len(job.data()) == 8  # type: ignore[arg-type]
+    assert len(job.data()) == 8
     assert pickle.loads(pickle.dumps(job)) == job
 
 
@@ -60,14 +56,14 @@ def test_a_job_is_loaded_and_travels_by_reference(tmp_path: Path) -> None:
         ("{}:other", "has a int, not a stash.spot.Job, under the name other"),
     ],
 )
-def test_what_names_no_job_is_told(tmp_path: Path, where: str, sentence: str) -> None:
+def test_what_names_no_job_is_told(tmp_path, where, sentence):
     file = tmp_path / "a_job_to_look_for.py"
     file.write_text(GOOD)
     with pytest.raises(UserError, match=sentence):
         load_job(where.format(file))
 
 
-def test_a_file_that_fails_is_told_with_its_error(tmp_path: Path) -> None:
+def test_a_file_that_fails_is_told_with_its_error(tmp_path):
     file = tmp_path / "a_job_that_fails.py"
     file.write_text("1 / 0\n")
     with pytest.raises(UserError, match="cannot be imported: ZeroDivisionError"):
@@ -81,13 +77,13 @@ KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 class Breaks(torch.optim.SGD):
     """Fails from its second step on."""
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure=None):
         if "broken" in self.defaults:
             raise ValueError("no more\nof this")
         self.defaults["broken"] = True
 
 
-def _job(optimizer: Callable[[Parameters], torch.optim.Optimizer]) -> ElasticJob:
+def _job(optimizer):
     return stash.spot.Job(
         lambda: torch.nn.Embedding(4, 2),
         lambda model, batch: model(batch).square().mean(),
@@ -97,11 +93,11 @@ def _job(optimizer: Callable[[Parameters], torch.optim.Optimizer]) -> ElasticJob
     )
 
 
-def _lbfgs(parameters: Parameters) -> torch.optim.Optimizer:
+def _lbfgs(parameters):
     return torch.optim.LBFGS(parameters)
 
 
-def test_an_optimizer_that_needs_a_closure_is_refused_wherever_it_is_made() -> None:
+def test_an_optimizer_that_needs_a_closure_is_refused_wherever_it_is_made():
     job, sentence = _job(_lbfgs), "LBFGS, computes losses itself .* take SGD, Adam"
     for make in (
         check_optimizer,
@@ -112,15 +108,15 @@ def test_an_optimizer_that_needs_a_closure_is_refused_wherever_it_is_made() -> N
             make(job)
 
 
-def test_an_optimizer_that_is_not_made_for_one_small_parameter_is_left_to_the_servers() -> None:
-    def picky(parameters: Parameters) -> torch.optim.Optimizer:
+def test_an_optimizer_that_is_not_made_for_one_small_parameter_is_left_to_the_servers():
+    def picky(parameters):
         return torch.optim.SGD([each for each in parameters if each.numel() > 1], 0.1)
 
     check_optimizer(_job(picky))
     ParameterShard(_job(picky), 0, 1)
 
 
-def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_path: Path) -> None:
+def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_path):
     shard = ParameterShard(_job(lambda parameters: Breaks([*parameters], 0.1)), 0, 1)
     tray = TensorBuffer(shard.tensors)
     shard.apply_gradients(DataLease(0, 2), tray, tray)
@@ -133,12 +129,12 @@ def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_pa
 
 
 def test_a_server_without_memory_for_an_exchange_has_failed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     shard = ParameterShard(_job(lambda parameters: torch.optim.SGD(parameters, 0.1)), 0, 1)
     served = ShardServer(shard, "127.0.0.1", KEYS)
 
-    def none(tensors: object) -> None:
+    def none(tensors):
         raise MemoryError("no room")
 
     monkeypatch.setattr("stash.spot.train.server.TensorBuffer", none)

@@ -1,22 +1,20 @@
 """Queues fitted to fleets: a network that is known is found again, published runs are predicted unseen."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.errors import UserError
-from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun
+from stash.spot.fleet_records import FittedQueue, FleetRun
 from stash.spot.model.fitting import fit_fleets, predict_fleet, queue_speeds
 
 TRUE = FittedQueue(server_seconds=0.02, randomness=0.6, unsplit=0.25)
 SINGLES = {("v100", 1): 0.06, ("k80", 1): 0.2}
 
 
-def run(servers: int, speed: float = 1.0, **workers: int) -> FleetRun:
+def run(servers, speed=1.0, **workers):
     return FleetRun(servers=servers, workers=workers, updates_per_second=speed)
 
 
-def true_runs() -> list[FleetRun]:
+def true_runs():
     fleets = [
         run(1, v100=1),
         run(1, k80=1),
@@ -33,11 +31,11 @@ def true_runs() -> list[FleetRun]:
 
 
 @pytest.fixture(scope="module")
-def model() -> FleetModel:
+def model():
     return fit_fleets(true_runs(), "runs.csv")
 
 
-def test_a_known_network_is_found_again(model: FleetModel) -> None:
+def test_a_known_network_is_found_again(model):
     assert model.queue.server_seconds == pytest.approx(TRUE.server_seconds, rel=0.1)
     asked = [run(1, v100=3, k80=3), run(2, v100=4, k80=4), run(1, v100=6)]
     predicted = [
@@ -46,7 +44,7 @@ def test_a_known_network_is_found_again(model: FleetModel) -> None:
     assert predicted == pytest.approx(queue_speeds(TRUE, SINGLES, asked), rel=0.03)
 
 
-def test_an_interval_holds_the_value_and_extrapolation_is_said(model: FleetModel) -> None:
+def test_an_interval_holds_the_value_and_extrapolation_is_said(model):
     inside = predict_fleet(model, 1, {"v100": 3})
     assert inside.beyond == ()
     assert inside.low < inside.updates_per_second < inside.high
@@ -56,14 +54,14 @@ def test_an_interval_holds_the_value_and_extrapolation_is_said(model: FleetModel
     )
 
 
-def test_runs_that_determine_nothing_are_refused() -> None:
+def test_runs_that_determine_nothing_are_refused():
     with pytest.raises(UserError, match="every run has one worker alone"):
         fit_fleets([run(1, 5, k80=1)], "")
     with pytest.raises(UserError, match=r"no run has a single v100; add one .* 1,v100=1"):
         fit_fleets([run(1, 5, k80=1), run(1, 9, v100=2)], "")
 
 
-def test_one_fleet_cannot_tell_how_wrong_it_is() -> None:
+def test_one_fleet_cannot_tell_how_wrong_it_is():
     found = predict_fleet(fit_fleets([run(1, 5, k80=1), run(1, 9.5, k80=2)], ""), 1, {"k80": 2})
     assert found.low is None
     assert "how wrong the model is, is unknown" in " ".join(found.beyond)

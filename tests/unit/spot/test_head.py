@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,15 +24,15 @@ class SlowToStart:
 
     began = time.monotonic() - 5
 
-    def ask(self, what: str) -> float:
+    def ask(self, what):
         assert what == "seconds"
         time.sleep(0.3)
         return time.monotonic() - self.began
 
 
 def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     orders = TrainingOrders(
         job="job.py:job",
         checkpoints=str(tmp_path),
@@ -41,7 +40,7 @@ def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events
         workers=(WorkerPlace("worker1", "t4", 8, 0.0),),
         checkpoint_seconds=1.0,
     )
-    fleet: Any = SlowToStart()
+    fleet = SlowToStart()
     head = TrainingHead(orders, tmp_path, fleet)
     head._emit("began", "")
     (event,) = Tail(tmp_path / EVENTS).read_new_rows()
@@ -51,7 +50,7 @@ def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events
 class _Fleet:
     """One server and one worker; a checkpoint is written once ``disk`` has been asked so often."""
 
-    def __init__(self, folder: Path, disk: int) -> None:
+    def __init__(self, folder, disk):
         self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
         self._coming: list[tuple[str, bool, Any]] = [
             ("server1", True, (("", 1), 0, ())),
@@ -61,7 +60,7 @@ class _Fleet:
         self.hanging: list[str] = []
         self.failure: NotFinite | None = None
 
-    def ask(self, what: str, *words: Any) -> Any:
+    def ask(self, what, *words):
         self.asked.append(what)
         if what == "note_leaving":
             append_row(self._wishes, do="stop")
@@ -80,49 +79,49 @@ class _Fleet:
         books = LeaseBooks(issued=8, done=8, out=0, waiting=0, reissued=0, repeated=0, wrong=None)
         return {"seconds": 0.0, "books": books, "reconcile": 0}.get(what)
 
-    def start_server(self, name: str, number: int) -> None: ...
+    def start_server(self, name, number): ...
 
-    def start_worker(self, place: WorkerPlace) -> None:
+    def start_worker(self, place):
         self.asked.append(f"start {place.name}")
 
-    def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+    def changes(self, seconds):
         time.sleep(0.001)
         coming, self._coming = self._coming, []
         return coming
 
-    def end_hanging(self) -> list[str]:
+    def end_hanging(self):
         hanging, self.hanging = self.hanging, []
         return hanging
 
-    def kill(self, name: str) -> None:
+    def kill(self, name):
         self.asked.append(f"kill {name}")
 
-    def is_gone(self, error: Exception) -> bool:
+    def is_gone(self, error):
         return False
 
-    def describe_error(self, who: str, error: Exception) -> JobError:
+    def describe_error(self, who, error):
         return JobError(f"{who} failed: {error}")
 
-    def applied_ranges(self, names: object) -> list[Any]:
+    def applied_ranges(self, names):
         return [((0, 8),)]
 
-    def begin_saving(self, names: object) -> None:
+    def begin_saving(self, names):
         self.asked.append("begin_saving")
         append_row(self._wishes, do="notice", who="worker1", seconds=3.0)
 
-    def has_saved(self, seconds: float = 0.0) -> bool:
+    def has_saved(self, seconds=0.0):
         self._asked += 1
         written = bool(seconds) or self._asked > self._disk
         if written:
             self.asked.append("saved")
         return written
 
-    def save_model(self, names: object, path: Path) -> bool:
+    def save_model(self, names, path):
         path.write_bytes(b"saved")
         return True
 
 
-def _orders(folder: Path) -> TrainingOrders:
+def _orders(folder):
     return TrainingOrders(
         job="job.py:job",
         checkpoints=str(folder),
@@ -134,8 +133,8 @@ def _orders(folder: Path) -> TrainingOrders:
     )
 
 
-def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_path: Path) -> None:
-    fleet: Any = _Fleet(tmp_path, disk=10**9)
+def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_path):
+    fleet = _Fleet(tmp_path, disk=10**9)
     TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
     assert (
         fleet.asked.index("begin_saving")
@@ -157,12 +156,10 @@ def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_pa
     assert (tmp_path / "model.pt").read_bytes() == b"saved"
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet: Any = _Fleet(tmp_path, disk=0)
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
+    fleet = _Fleet(tmp_path, disk=0)
 
-    def full(seconds: float = 0.0) -> bool:
+    def full(seconds=0.0):
         raise JobError("server1 failed: OSError: No space left on device")
 
     monkeypatch.setattr(fleet, "has_saved", full)
@@ -171,9 +168,9 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(
 
 
 def test_gradients_that_are_not_finite_end_the_run_with_whose_they_were_and_keep_the_model(
-    tmp_path: Path,
-) -> None:
-    fleet: Any = _Fleet(tmp_path, disk=0)
+    tmp_path,
+):
+    fleet = _Fleet(tmp_path, disk=0)
     fleet.failure = NotFinite("worker1", DataLease(0, 8), float("nan"))
     with pytest.raises(
         JobError, match=r"of worker1 on the samples 0 to 8 are not finite \(loss nan\).*kept"
@@ -182,13 +179,13 @@ def test_gradients_that_are_not_finite_end_the_run_with_whose_they_were_and_keep
     assert (tmp_path / "model.pt").read_bytes() == b"saved"
 
 
-def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) -> None:
+def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path):
     """SkyPilot starts its machine again, whose Ray has the same name."""
 
     class Returning(_Fleet):
         lost = False
 
-        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+        def changes(self, seconds):
             if self.asked.count("take_updates") > 1 and not self.lost:
                 self.lost = True
                 return [("worker1", False, RuntimeError("its machine is gone"))]
@@ -196,10 +193,10 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) 
                 append_row(self._wishes, do="stop")
             return super().changes(seconds)
 
-        def is_gone(self, error: Exception) -> bool:
+        def is_gone(self, error):
             return True
 
-    fleet: Any = Returning(tmp_path, disk=0)
+    fleet = Returning(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
     assert fleet.asked.count("start worker1") == 2
     what = [each["what"] for each in Tail(tmp_path / EVENTS).read_new_rows()]
@@ -207,26 +204,24 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) 
     assert "wanted" not in what
 
 
-def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(tmp_path, monkeypatch):
     """Whoever rented it may be gone, and its machine costs money for as long as it runs."""
 
     class Deserted(_Fleet):
-        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+        def changes(self, seconds):
             return [change for change in super().changes(seconds) if change[0] == "server1"]
 
     monkeypatch.setattr(module, "DESERTED_SECONDS", 0.1)
-    fleet: Any = Deserted(tmp_path, disk=0)
+    fleet = Deserted(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
     last = Tail(tmp_path / EVENTS).read_new_rows()[-1]
     assert (last["what"], last["reason"]) == ("ended", "no worker was there for 0 min")
     assert "saved" in fleet.asked
 
 
-def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
+def test_who_hangs_at_the_end_is_in_the_log(tmp_path):
     class Stuck(_Fleet):
-        def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
+        def changes(self, seconds):
             coming = [
                 change for change in super().changes(seconds) if change != ("worker1", False, 3)
             ]
@@ -237,10 +232,10 @@ def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
                 coming.append(("worker1", False, RuntimeError("killed")))
             return coming
 
-        def is_gone(self, error: Exception) -> bool:
+        def is_gone(self, error):
             return True
 
-    fleet: Any = Stuck(tmp_path, disk=0)
+    fleet = Stuck(tmp_path, disk=0)
     TrainingHead(
         replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet
     ).run()
@@ -248,16 +243,14 @@ def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
     assert what[-4:] == ["hangs", "lost", "checkpoint", "ended"]
 
 
-def test_whatever_goes_wrong_in_the_head_is_its_last_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path, monkeypatch):
     class Broken:
-        def __init__(self, orders: object) -> None: ...
+        def __init__(self, orders): ...
 
-        def ask(self, what: str) -> float:
+        def ask(self, what):
             raise ZeroDivisionError("by nothing")
 
-        def close(self) -> None: ...
+        def close(self): ...
 
     monkeypatch.setattr("stash.spot.train.actors.ActorFleet", Broken)
     monkeypatch.setattr(module, "read_orders", lambda folder: _orders(tmp_path))

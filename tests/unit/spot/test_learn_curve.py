@@ -1,9 +1,6 @@
 """Learning within a budget: what is kept when it ends early, and what a job that does not learn is told."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -12,23 +9,21 @@ from torch.utils.data import TensorDataset
 
 from stash.core.errors import UserError
 from stash.spot.learn_curve import MIN_UPDATES, LearnWish, learn
-from stash.spot.run_records import LearnedCurve
-from stash.spot.train.elastic_job import ElasticJob
 
 SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600)
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short(monkeypatch):
     monkeypatch.setattr("stash.spot.learn_curve.MAX_UPDATES", MIN_UPDATES)
 
 
-def learned(job: ElasticJob, wish: LearnWish = SMALL, **changes: Any) -> LearnedCurve:
+def learned(job, wish=SMALL, **changes):
     return learn(job, "job.py:job", wish, **changes)
 
 
-def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
-    sentences: list[str] = []
+def test_a_job_is_learned_with_what_a_plan_needs_of_it():
+    sentences = []
     curve = learned(regression(), say=sentences.append)
     assert curve.ended == "done"
     assert len(curve.replays) == 5  # four pairs, and one of two unlike workers
@@ -47,8 +42,8 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     assert sentences[0] == "replay 1 of 5: 1 worker of 4 samples, 200 updates"
 
 
-def test_an_interrupted_one_keeps_what_was_replayed() -> None:
-    def interrupt(sentence: str) -> None:
+def test_an_interrupted_one_keeps_what_was_replayed():
+    def interrupt(sentence):
         if sentence.startswith("replay 5"):
             raise KeyboardInterrupt
 
@@ -57,8 +52,8 @@ def test_an_interrupted_one_keeps_what_was_replayed() -> None:
     assert len(curve.replays) == 4
 
 
-def test_one_that_is_interrupted_too_early_is_one_sentence() -> None:
-    def interrupt(sentence: str) -> None:
+def test_one_that_is_interrupted_too_early_is_one_sentence():
+    def interrupt(sentence):
         raise KeyboardInterrupt
 
     with pytest.raises(
@@ -70,36 +65,36 @@ def test_one_that_is_interrupted_too_early_is_one_sentence() -> None:
 class Clock:
     """Each look at it takes a second."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         self.now += 1.0
         return self.now
 
 
-def test_the_budget_ends_it() -> None:
+def test_the_budget_ends_it():
     # Each update is followed by one look, of 200 updates each: 4 replays and a half.
     curve = learned(regression(), replace(SMALL, budget_seconds=4.5 * MIN_UPDATES), clock=Clock())
     assert curve.ended == "budget"
     assert len(curve.replays) == 4
 
 
-def test_a_budget_that_shows_no_course_is_refused_with_one_that_does() -> None:
+def test_a_budget_that_shows_no_course_is_refused_with_one_that_does():
     with pytest.raises(
         UserError, match=rf"{MIN_UPDATES} are the least that show a course; allow --budget \d+min"
     ):
         learned(regression(), replace(SMALL, budget_seconds=1e-3))
 
 
-def test_a_job_that_diverges_is_told_and_what_to_change() -> None:
+def test_a_job_that_diverges_is_told_and_what_to_change():
     with pytest.raises(
         UserError, match=r"did not learn \(1 worker of 4 samples: the loss .*smaller learning rate"
     ):
         learned(regression(rate=50.0))
 
 
-def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
+def test_fleets_that_diverge_are_left_out_where_others_do_not():
     # Stale gradients diverge at a rate that a single worker still learns with.
     wish = replace(SMALL, workers=(1, 2, 16), batches=(4, 8))
     curve = learned(regression(rate=0.12), wish)
@@ -120,7 +115,7 @@ def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
         ),
     ],
 )
-def test_a_jobs_own_mistake_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_a_jobs_own_mistake_is_one_sentence(changes, sentence):
     with pytest.raises(UserError) as mistake:
         learned(replace(regression(), **changes))
     assert sentence in str(mistake.value)

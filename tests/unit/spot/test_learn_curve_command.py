@@ -1,7 +1,5 @@
 """``stash spot learn`` and ``stash spot plan PROFILE --curve``: from a job and a profile to a fleet."""
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Callable
@@ -47,9 +45,7 @@ BOUGHT = "--cloud aws --quota g4dn.4xlarge=3 --quota p3.2xlarge=1 --start 2min"
 
 
 @pytest.fixture(autouse=True)
-def typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Typed:
+def typed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "job_of_this_test.py").write_text(JOB)
@@ -57,7 +53,7 @@ def typed(
     save_curve(learned_curve(), tmp_path / "big.curve.json")
     monkeypatch.setattr("stash.spot.learn_curve.MAX_UPDATES", 200)
 
-    def type_words(line: str) -> Any:
+    def type_words(line):
         exits = run(monkeypatch, "spot", *line.split())
         printed = capsys.readouterr()
         if exits:
@@ -68,7 +64,7 @@ def typed(
     return type_words
 
 
-def test_a_job_is_learned_and_its_curve_saved(typed: Typed) -> None:
+def test_a_job_is_learned_and_its_curve_saved(typed):
     text = typed(f"{LEARN} -o job.curve.json")
     assert "Loss of job_of_this_test.py:job" in text
     assert "4 parameters, 16.0 B one way" in text
@@ -82,7 +78,7 @@ def test_a_job_is_learned_and_its_curve_saved(typed: Typed) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_fleet_is_planned_from_a_profile_and_a_curve(typed: Typed) -> None:
+def test_a_fleet_is_planned_from_a_profile_and_a_curve(typed):
     words = f"{PLAN} {BOUGHT} --confidence 0.8 -o job.plan.json"
     text = typed(words)
     assert "Loss 0.8 within 36,000 s (10.0 h) | from train.stash.json of 2023-01" in text
@@ -116,13 +112,11 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(typed: Typed) -> None:
         ),
     ],
 )
-def test_mistakes_are_one_sentence_that_says_what_to_type(
-    typed: Typed, words: str, sentence: str
-) -> None:
+def test_mistakes_are_one_sentence_that_says_what_to_type(typed, words, sentence):
     assert sentence in typed(words)
 
 
-def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(typed: Typed) -> None:
+def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(typed):
     tutorial = TUTORIAL.read_text().split("```yaml\n# pool.yaml\n")[1].split("```")[0]
     text = tutorial.replace("12.5MB/s", "12.5GB/s")  # this curve is of a large model
     Path("pool.yaml").write_text(text)
@@ -136,7 +130,7 @@ def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(typed: Typed) ->
     assert "loss: --curve says that; leave one of them out" in typed(words)
 
 
-def test_the_facade_plans() -> None:
+def test_the_facade_plans():
     import stash.spot
     from stash.spot import planning
 

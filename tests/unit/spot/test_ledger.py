@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.spot.train.ledger import DataLease, LeaseLedger, Spans, cut_range
+from stash.spot.train.ledger import LeaseLedger, Spans, cut_range
 
 RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
 
@@ -38,12 +38,12 @@ def test_spans_are_sets_that_refuse_what_they_have(
     )
 
 
-def test_pieces_have_no_edge_inside_and_no_more_than_they_may() -> None:
+def test_pieces_have_no_edge_inside_and_no_more_than_they_may():
     assert cut_range(10, 30, [5, 18, 30, 40], 6) == [(10, 16), (16, 18), (18, 24), (24, 30)]
 
 
 @pytest.mark.parametrize("broken", ["lost", "doubled"])
-def test_the_audit_can_fail(broken: str) -> None:
+def test_the_audit_can_fail(broken):
     ledger = LeaseLedger()
     lease = ledger.issue_lease("a", 8)
     if broken == "lost":
@@ -56,13 +56,13 @@ def test_the_audit_can_fail(broken: str) -> None:
 class _Shards:
     """Servers in memory that apply, save and are set back as the real ones do."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count):
         self.applied = [Spans() for _ in range(count)]
         self.saved: list[tuple[tuple[int, int], ...]] = [()] * count
         self.counts = [dict[int, int]() for _ in range(count)]
         self.saved_counts = [dict[int, int]() for _ in range(count)]
 
-    def push(self, shard: int, lease: DataLease) -> bool:
+    def push(self, shard, lease):
         spans, counts = self.applied[shard], self.counts[shard]
         if spans.holds(lease.start, lease.stop):
             return True
@@ -73,13 +73,13 @@ class _Shards:
             counts[sample] = counts.get(sample, 0) + 1
         return True
 
-    def save(self, shard: int) -> None:
+    def save(self, shard):
         self.saved[shard], self.saved_counts[shard] = (
             self.applied[shard].ranges,
             dict(self.counts[shard]),
         )
 
-    def crash(self, shard: int) -> None:
+    def crash(self, shard):
         self.applied[shard], self.counts[shard] = (
             Spans(self.saved[shard]),
             dict(self.saved_counts[shard]),
@@ -91,10 +91,10 @@ class _Shards:
 def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards: int) -> None:
     chance, ledger, servers = random.Random(seed), LeaseLedger(), _Shards(shards)
     batches = {"a": 4, "b": 7, "c": 3}
-    pushed: dict[tuple[str, DataLease], set[int]] = {}
+    pushed = {}
     """Whoever still believes in a lease, and the servers that it has reached."""
 
-    def step(worker: str, died: bool) -> None:
+    def step(worker, died):
         own = [key for key in pushed if key[0] == worker]
         if not own:
             pushed[worker, ledger.issue_lease(worker, batches[worker])] = set()
@@ -148,7 +148,7 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
     assert ledger.done_samples == ledger.issued
 
 
-def test_what_nobody_began_was_never_given_unless_somebody_had_it_before() -> None:
+def test_what_nobody_began_was_never_given_unless_somebody_had_it_before():
     ledger = LeaseLedger()
     ledger.issue_lease("a", 8)
     ledger.issue_lease("b", 8)
@@ -159,7 +159,7 @@ def test_what_nobody_began_was_never_given_unless_somebody_had_it_before() -> No
     assert ledger.audit() is None
 
 
-def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booked() -> None:
+def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booked():
     ledger = LeaseLedger()
     first, second = ledger.issue_lease("a", 8), ledger.issue_lease("a", 8)
     ledger.complete_lease("a", first)

@@ -1,13 +1,10 @@
 """A node of a gang and its guard, real processes and all: notices, reports to the head, and what the head orders."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -33,12 +30,12 @@ while True:
 """
 
 
-def _guarded(folder: Path, way: str, *notices: Notice) -> tuple[int, list[str]]:
+def _guarded(folder, way, *notices):
     """Its exit status and what was said; notices come once the command is up."""
-    printed: list[str] = []
+    printed = []
     watch = NoticeWatch([])
 
-    def listen() -> None:
+    def listen():
         while not (folder / "up").exists():
             time.sleep(0.01)
         for notice in notices:
@@ -50,15 +47,15 @@ def _guarded(folder: Path, way: str, *notices: Notice) -> tuple[int, list[str]]:
     return code, printed
 
 
-def _revoked(seconds: float) -> Notice:
+def _revoked(seconds):
     return Notice("revoked", time.time(), time.time() + seconds, "aws")
 
 
-def test_a_command_without_notice_ends_by_itself(tmp_path: Path) -> None:
+def test_a_command_without_notice_ends_by_itself(tmp_path):
     assert _guarded(tmp_path, "3") == (3, [])
 
 
-def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path: Path) -> None:
+def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path):
     start_listening(tmp_path)
     code, printed = _guarded(tmp_path, "saves", _revoked(60))
     assert code == 128 + signal.SIGTERM
@@ -67,14 +64,14 @@ def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path: Path) -> None:
     assert printed[1].startswith("a checkpoint is whole after")
 
 
-def test_who_does_not_save_in_time_ends_all_the_same(tmp_path: Path) -> None:
+def test_who_does_not_save_in_time_ends_all_the_same(tmp_path):
     start_listening(tmp_path)
     code, printed = _guarded(tmp_path, "deaf", _revoked(2.5))
     assert code == 128 + signal.SIGTERM
     assert printed[1].startswith("no checkpoint: none was whole within ")
 
 
-def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_path: Path) -> None:
+def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_path):
     start_listening(tmp_path)
     off = Notice("withdrawn", 0.0, None, "aws")
     risk = Notice("at risk", 0.0, None, "aws rebalance")
@@ -85,11 +82,11 @@ def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_pat
     assert printed[-1] == "no checkpoint: none was whole within 0 s; ending the command"
 
 
-def test_sigterm_is_a_notice(tmp_path: Path) -> None:
+def test_sigterm_is_a_notice(tmp_path):
     start_listening(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
-    def send() -> None:
+    def send():
         while not (tmp_path / "up").exists():
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -103,7 +100,7 @@ def test_sigterm_is_a_notice(tmp_path: Path) -> None:
     assert latest_request(tmp_path) is not None
 
 
-def test_a_command_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_command_that_is_not_there_is_said_so(tmp_path):
     with pytest.raises(UserError, match="no-such-program cannot be started: No such file"):
         NodeGuard(("no-such-program",), tmp_path, print).run(NoticeWatch([]))
 
@@ -120,13 +117,13 @@ time.sleep(600)
 
 
 def test_a_command_that_must_be_ended_by_force_leaves_nothing_that_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(notice_guard, "_GRACE_SECONDS", 0.2)
     number = tmp_path / "child"
 
     class Interrupted(NoticeWatch):
-        def next_notice(self, seconds: float) -> Notice | None:
+        def next_notice(self, seconds):
             if number.exists():
                 raise KeyboardInterrupt
             return super().next_notice(seconds)

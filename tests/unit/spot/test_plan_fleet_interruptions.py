@@ -1,7 +1,5 @@
 """How often spot machines are revoked: what is read, and one sentence for whatever is wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.errors import UnitError
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("home")
         ("1.5/day", 0.0625, 0.0625),
     ],
 )
-def test_interruptions_are_revocations_an_hour(text: str, low: float, high: float) -> None:
+def test_interruptions_are_revocations_an_hour(text, low, high):
     assert parse_interruptions(text) == (
         pytest.approx(low, rel=1e-4),
         pytest.approx(high, rel=1e-4),
@@ -38,6 +36,6 @@ def test_interruptions_are_revocations_an_hour(text: str, low: float, high: floa
         ("3/fortnight", "cannot read the interruptions"),
     ],
 )
-def test_interruptions_that_cannot_be_read_say_how_to_write_them(text: str, sentence: str) -> None:
+def test_interruptions_that_cannot_be_read_say_how_to_write_them(text, sentence):
     with pytest.raises(UnitError, match=sentence):
         parse_interruptions(text)

@@ -1,29 +1,23 @@
 """From a profile, a curve and offers to a fleet: what each type does alone by hand, and what cannot be planned."""
 
-from __future__ import annotations
-
 from datetime import date
-from typing import Any
 
 import pytest
 from fleet_pools import published_pool
 from forecast_profiles import gpu_job
 from loss_courses import learned_curve
 
-from stash.catalog.facts import Offer
 from stash.catalog.offers import OfferFilter
 from stash.core.errors import UserError
 from stash.predict.cluster import reached_share
 from stash.predict.forecasting import shipped_catalog
 from stash.spot import planning
 from stash.spot.fleet_costs import FleetWish, all_fleets, cost_fleet
-from stash.spot.fleet_records import FleetPlan
 from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
 from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan, plan_with_revocations
 from stash.spot.provision import provision
 from stash.spot.risk import HOUR, RevocationRate, add_risk, keeps_limits
-from stash.spot.run_records import LearnedCurve
 
 TODAY = date(2026, 11, 22)
 SHARED = gpu_job(
@@ -32,12 +26,12 @@ SHARED = gpu_job(
 QUOTAS = {"p3.2xlarge": 2, "g4dn.4xlarge": 3}
 
 
-def offers(**wish: Any) -> tuple[Offer, ...]:
+def offers(**wish):
     return shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand"), **wish))
 
 
-def planned(**changes: Any) -> FleetPlan:
-    asked: dict[str, Any] = {
+def planned(**changes):
+    asked = {
         "deadline": 36_000,
         "loss": 0.8,
         "quotas": QUOTAS,
@@ -49,7 +43,7 @@ def planned(**changes: Any) -> FleetPlan:
     return plan(profile, curve, changes.pop("offers", None) or offers(), **{**asked, **changes})
 
 
-def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_links() -> None:
+def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_links():
     m5 = tuple(
         each for each in offers() if each.instance.gpu_count or each.instance.name == "m5.xlarge"
     )
@@ -66,7 +60,7 @@ def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_li
     assert kind.on_demand_dollars_per_hour == pytest.approx(3.06)
 
 
-def test_the_plan_has_the_server_that_makes_it_cheapest() -> None:
+def test_the_plan_has_the_server_that_makes_it_cheapest():
     free = planned()
     servers = ("m5.large", "m5.xlarge", "c5.2xlarge", "c6i.8xlarge")
     few = [
@@ -82,7 +76,7 @@ def test_the_plan_has_the_server_that_makes_it_cheapest() -> None:
     )
 
 
-def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
+def test_uncertainty_is_the_forecasts_and_the_curves():
     same, other = (planned(quotas={name: 2}) for name in ("p3.2xlarge", "g4dn.4xlarge"))
     # another GPU is told from published pairs
     assert same.pool.uncertainty.speed < other.pool.uncertainty.speed
@@ -90,12 +84,12 @@ def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
     assert same.chosen.p_deadline is not None
 
 
-def test_old_spot_prices_are_told_with_their_date() -> None:
+def test_old_spot_prices_are_told_with_their_date():
     note = next(each for each in planned().pool.notes if each.startswith("spot prices of"))
     assert "are of 2023-01: renew them with `stash catalog refresh`" in note
 
 
-def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
+def test_a_batch_that_has_no_room_is_the_power_of_two_that_has():
     from stash.core.records.profile import Memory
 
     peak = 14 * 2**30  # of a V100's 16 GiB, with a batch of 64; an M60 has 8
@@ -127,7 +121,7 @@ def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
         ({"profile": SHARED}, "share a model, and each worker of a fleet holds all of it"),
     ],
 )
-def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_planned_is_one_sentence(changes, sentence):
     if "curve" in changes:
         changes = {**changes, "curve": learned_curve(**changes["curve"])}
     with pytest.raises(UserError) as mistake:
@@ -135,13 +129,13 @@ def test_what_cannot_be_planned_is_one_sentence(changes: dict[str, Any], sentenc
     assert sentence in str(mistake.value)
 
 
-def test_without_a_machine_that_could_be_the_server_that_is_said() -> None:
+def test_without_a_machine_that_could_be_the_server_that_is_said():
     gpus = tuple(each for each in offers() if each.instance.gpu_count)
     with pytest.raises(UserError, match="no machine without GPUs has an on-demand price here"):
         planned(offers=gpus)
 
 
-def test_a_confidence_that_cannot_be_computed_is_refused() -> None:
+def test_a_confidence_that_cannot_be_computed_is_refused():
     blind = learned_curve()
     unknown = {"spread": None, "beyond_spread": None}
     fitted = blind.fitted.model_copy(update=unknown)
@@ -152,10 +146,8 @@ def test_a_confidence_that_cannot_be_computed_is_refused() -> None:
 MB = 10**6
 
 
-def curve(
-    parameters: int = 100 * MB, optimizer: int = 200 * MB, largest: int = 10 * MB
-) -> LearnedCurve:
-    found: LearnedCurve = learned_curve()
+def curve(parameters=100 * MB, optimizer=200 * MB, largest=10 * MB):
+    found = learned_curve()
     return found.model_copy(
         update={
             "parameter_bytes": parameters,
@@ -187,13 +179,11 @@ def curve(
         ),  # no share is smaller than a tensor
     ],
 )
-def test_it_is_the_worst_of_starting_saving_and_ending(
-    of: LearnedCurve, servers: int, millions: int
-) -> None:
+def test_it_is_the_worst_of_starting_saving_and_ending(of, servers, millions):
     assert server_bytes(of, servers) == pytest.approx(BASE_BYTES + HEAD_BYTES + millions * MB)
 
 
-def test_machines_that_cannot_hold_it_are_left_out() -> None:
+def test_machines_that_cannot_hold_it_are_left_out():
     small, large = (
         planned(curve=each, quotas={"p3.2xlarge": 2})
         for each in (curve(), curve(2_000 * MB, 4_000 * MB))
@@ -210,17 +200,17 @@ def test_machines_that_cannot_hold_it_are_left_out() -> None:
 BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
 
 
-def tight(deadline: float = 2400) -> FleetPlan:
+def tight(deadline=2400):
     """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
     pool = published_pool().model_copy(update={"start_seconds": 60.0})
     return provision(FleetWish(pool, 0.8, deadline))
 
 
-def everywhere(rate: RevocationRate) -> dict[str, RevocationRate]:
+def everywhere(rate):
     return {kind.name: rate for kind in published_pool().types}
 
 
-def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
+def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time():
     plan = tight()
     found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.chosen.workers != plan.chosen.workers
@@ -233,7 +223,7 @@ def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -
     assert "without revocations; with them in time with unknown probability" in beside.why
 
 
-def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
+def test_no_fleet_that_is_in_time_often_enough_is_cheaper():
     # By force: every fleet of the pool that would do, and costs less, if no machine were revoked.
     plan = tight(deadline=2150)
     found = plan_with_revocations(plan, everywhere(BRISK))
@@ -250,8 +240,8 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
 
 
 def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(planning, "_SECONDS", 0.2)  # whatever is looked at, it is late
     plan = tight(deadline=2000)
     hopeless = RevocationRate(12 / HOUR, "stated")
@@ -260,12 +250,12 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(
     assert found.risk.advice.startswith("refuse spot: revocations alone make 100% of runs late")
 
 
-def test_an_unknown_type_of_the_plans_own_fleet_is_said() -> None:
+def test_an_unknown_type_of_the_plans_own_fleet_is_said():
     with pytest.raises(UserError, match=r"how often p3\.2xlarge is revoked is unknown"):
         plan_with_revocations(tight(), {"k80": BRISK})
 
 
-def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
+def with_prices(plan, times):
     """Made again, with on-demand prices so many times those of spot machines."""
     kinds = tuple(
         kind.model_copy(update={"on_demand_dollars_per_hour": times * kind.dollars_per_hour})
@@ -275,7 +265,7 @@ def with_prices(plan: FleetPlan, times: float) -> FleetPlan:
     return provision(FleetWish(pool, plan.loss, plan.deadline_seconds))
 
 
-def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> None:
+def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean():
     often = RevocationRate(5 / HOUR, "stated")
     plan = with_prices(tight(), 1.2)
     found = plan_with_revocations(plan, everywhere(often))
@@ -292,6 +282,6 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
     ]
 
 
-def test_a_plan_without_a_fleet_has_no_risk() -> None:
+def test_a_plan_without_a_fleet_has_no_risk():
     plan = tight(deadline=100)
     assert plan_with_revocations(plan, everywhere(BRISK)) == plan

@@ -1,7 +1,5 @@
 """The fleet that is chosen: the published rows, what more quota and time do, and what would do where none does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -14,20 +12,18 @@ from stash.spot.fleet_records import Uncertainty
 from stash.spot.provision import provision as plan
 
 
-def wished(loss: float, seconds: float) -> FleetWish:
+def wished(loss, seconds):
     return FleetWish(published_pool(), loss, seconds)
 
 
 @pytest.mark.parametrize(("loss", "seconds", "workers", "dollars"), ROWS)
-def test_the_fleets_of_the_papers_exhaustive_row_are_chosen(
-    loss: float, seconds: float, workers: dict[str, int], dollars: float
-) -> None:
+def test_the_fleets_of_the_papers_exhaustive_row_are_chosen(loss, seconds, workers, dollars):
     found = plan(wished(loss, seconds))
     assert (found.chosen.workers, round(found.chosen.dollars, 3)) == (workers, dollars)
     assert (found.optimal, found.gap) == (True, 0)
 
 
-def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:
+def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often():
     pool = published_pool().model_copy(
         update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)}
     )
@@ -38,7 +34,7 @@ def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> N
     assert sure.dollars > half.dollars
 
 
-def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> None:
+def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not():
     found = plan(wished(0.8, 1600))
     assert found.chosen is None
     assert not found.optimal
@@ -47,7 +43,7 @@ def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> Non
     assert plan(wished(0.8, 1607)).chosen is not None
 
 
-def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
+def test_what_no_machine_can_keep_comes_back_with_what_can():
     slow = published_pool().model_copy(update={"start_seconds": 60.0})
     found = plan(FleetWish(slow, 0.8, 50))  # starting alone takes longer
     (deadline,) = (each for each in found.looser if each.option == "deadline")
@@ -60,7 +56,7 @@ def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
     )
 
 
-def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:
+def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices():
     pool = published_pool()
     types = tuple(
         kind.model_copy(update={"on_demand_dollars_per_hour": 3 * kind.dollars_per_hour})
@@ -74,7 +70,7 @@ def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:
     assert on_demand.dollars == pytest.approx(3 * found.chosen.dollars)
 
 
-def test_servers_and_their_start_are_paid() -> None:
+def test_servers_and_their_start_are_paid():
     pool = published_pool()
     dear = pool.model_copy(
         update={
@@ -89,12 +85,12 @@ def test_servers_and_their_start_are_paid() -> None:
     assert found.dollars == pytest.approx(found.seconds * hourly / 3600)
 
 
-def test_a_confidence_needs_to_know_how_wrong_the_numbers_are() -> None:
+def test_a_confidence_needs_to_know_how_wrong_the_numbers_are():
     with pytest.raises(UserError, match="does not say how wrong its numbers are"):
         plan(replace(wished(0.8, 2400), confidence=0.9))
 
 
-def test_a_pool_with_too_many_fleets_is_refused() -> None:
+def test_a_pool_with_too_many_fleets_is_refused():
     types = tuple(kind.model_copy(update={"quota": 15}) for kind in published_pool().types)
     with pytest.raises(UserError, match=r"1,048,575 fleets, .*lower quotas with --quota"):
         plan(FleetWish(published_pool().model_copy(update={"types": types}), 0.8, 2400))

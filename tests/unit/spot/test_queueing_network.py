@@ -14,21 +14,21 @@ from stash.spot.model.queueing import ClosedNetwork, fleet_seconds, network_of_p
 ONE = np.ones(1)
 
 
-def throughput(think: float, demand: float, workers: int, randomness: float = 1.0) -> float:
+def throughput(think, demand, workers, randomness=1.0):
     found = solve_exactly(
         [workers], ClosedNetwork(np.array([think]), np.array([demand]), ONE, randomness)
     )
     return workers / float(found.seconds[-1, 0])
 
 
-def test_two_workers_and_a_machine_of_the_same_pace_do_08_of_its_pace() -> None:
+def test_two_workers_and_a_machine_of_the_same_pace_do_08_of_its_pace():
     # The machine repairman with Z = D = 1: one worker 1/2; of two, W = 1 + 1/2, X = 2 / 2.5.
     assert throughput(1, 1, 1) == pytest.approx(0.5)
     assert throughput(1, 1, 2) == pytest.approx(0.8)
     assert throughput(1, 1, 3) == pytest.approx(3 / (1 + 1 + 2 - 0.8))  # Q(2) = 2 - X = 1.2
 
 
-def test_workers_that_take_turns_wait_only_when_the_server_is_full() -> None:
+def test_workers_that_take_turns_wait_only_when_the_server_is_full():
     assert [throughput(3, 1, n, 0) for n in (1, 2, 3, 4, 5, 9)] == pytest.approx(
         [0.25, 0.5, 0.75, 1, 1, 1]
     )
@@ -52,7 +52,7 @@ def test_speeds_keep_the_bounds_of_every_network(
     assert (found.seconds >= alone * (1 - 1e-9)).all()
 
 
-def test_a_large_fleet_is_as_fast_as_its_server() -> None:
+def test_a_large_fleet_is_as_fast_as_its_server():
     net = ClosedNetwork(np.array([1.0, 3.0, 2.0]), np.array([0.01]), ONE)
     counts = np.array([100, 100, 100])
     assert float((counts / fleet_seconds(counts, net)).sum()) == pytest.approx(100, rel=0.02)
@@ -60,7 +60,7 @@ def test_a_large_fleet_is_as_fast_as_its_server() -> None:
         fleet_seconds(2 * counts, net)
 
 
-def test_a_lone_worker_of_a_pool_takes_what_it_was_timed_at_with_any_server() -> None:
+def test_a_lone_worker_of_a_pool_takes_what_it_was_timed_at_with_any_server():
     pool = published_pool()
     busy = {"apply_seconds": 0.02, "cores": 4, "count": 2}
     for server in (pool.server, pool.server.model_copy(update=busy)):
@@ -70,7 +70,7 @@ def test_a_lone_worker_of_a_pool_takes_what_it_was_timed_at_with_any_server() ->
         )
 
 
-def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_them() -> None:
+def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_them():
     pool = published_pool()
     server = {"apply_seconds": 0.1, "cores": 1}
     two = network_of_pool(
@@ -86,7 +86,7 @@ def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_the
     assert slower < faster < 2 / 0.1
 
 
-def test_a_pool_whose_server_takes_longer_than_an_iteration_is_refused() -> None:
+def test_a_pool_whose_server_takes_longer_than_an_iteration_is_refused():
     pool = published_pool()
     slow = pool.model_copy(update={"server": pool.server.model_copy(update={"apply_seconds": 0.6})})
     with pytest.raises(

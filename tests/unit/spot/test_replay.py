@@ -1,9 +1,6 @@
 """A fleet in virtual time: whose gradient is applied when, of which parameters, and how stale it is."""
 
-from __future__ import annotations
-
 from itertools import islice
-from typing import Any
 
 import pytest
 import torch
@@ -22,15 +19,15 @@ CPU = torch.device("cpu")
 class Scalar(nn.Module):
     """One parameter, which begins at 1."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.value = nn.Parameter(torch.ones(()))
 
 
-def watched(seen: list[float], rate: float = 0.5) -> ElasticJob:
+def watched(seen, rate=0.5):
     """Loss p²/2, whose gradient is p; every p that a gradient was computed of is added to ``seen``."""
 
-    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    def loss(model, batch):
         value = model.value
         assert isinstance(value, torch.Tensor)
         seen.append(value.item())
@@ -41,17 +38,17 @@ def watched(seen: list[float], rate: float = 0.5) -> ElasticJob:
     )
 
 
-def numbers() -> TensorDataset:
+def numbers():
     return TensorDataset(torch.arange(10.0))
 
 
-def regression(rate: float = 0.05) -> ElasticJob:
-    def data() -> TensorDataset:
+def regression(rate=0.05):
+    def data():
         random = torch.Generator().manual_seed(7)
         x = torch.randn(64, 3, generator=random)
         return TensorDataset(x, x @ torch.tensor([[1.0], [2.0], [-1.0]]))
 
-    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    def loss(model, batch):
         x, y = batch
         return (model(x) - y).square().mean()
 
@@ -60,28 +57,26 @@ def regression(rate: float = 0.05) -> ElasticJob:
     )
 
 
-def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iterations_end() -> (
-    None
-):
-    seen: list[float] = []
+def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iterations_end():
+    seen = []
     replay(watched(seen), numbers(), equal_fleet(2, 2), LOSS_WINDOW + 10, 0, CPU)
     # Both fetch 1. The first's gradient 1 makes 0.5, which it fetches; the second's 1 makes 0, which it fetches;
     # the first's 0.5 makes -0.25, the second's 0 leaves it there, the first's -0.25 makes -0.125.
     assert seen[:7] == [1.0, 1.0, 0.5, 0.0, -0.25, -0.25, -0.125]
 
 
-def test_a_lone_worker_trains_as_any_loop_does() -> None:
+def test_a_lone_worker_trains_as_any_loop_does():
     job = regression()
     found = replay(job, job.data(), equal_fleet(1, 8), 60, 11, CPU)
     torch.manual_seed(job.seed)
     model = job.model()
     steps, order, losses = job.optimizer(model.parameters()), iter(SampleOrder(64, 11)), []
-    data: Any = job.data()
+    data = job.data()
     for _ in range(60):
         chosen = [data[number] for number in islice(order, 8)]
         steps.zero_grad()
         error = job.loss(model, torch.utils.data.default_collate(chosen))
-        error.backward()  # type: ignore[no-untyped-call]
+        error.backward()
         steps.step()
         losses.append(float(error.detach()))
     assert found.updates[-1] == 60
@@ -90,13 +85,13 @@ def test_a_lone_worker_trains_as_any_loop_does() -> None:
     assert (found.staleness, found.imbalance, found.mean_batch) == (0, 0, 8)
 
 
-def test_equal_workers_are_as_stale_as_there_are_others() -> None:
+def test_equal_workers_are_as_stale_as_there_are_others():
     job = regression()
     found = replay(job, job.data(), equal_fleet(4, 8), 400, 1, CPU)
     assert found.staleness == pytest.approx(3, abs=0.05)
 
 
-def test_unlike_workers_have_the_mean_batch_of_their_updates() -> None:
+def test_unlike_workers_have_the_mean_batch_of_their_updates():
     job = regression()
     workers = (VirtualWorker(samples=8, seconds=1.0), VirtualWorker(samples=32, seconds=3.0))
     found = replay(job, job.data(), workers, 100, 1, CPU)
@@ -104,13 +99,13 @@ def test_unlike_workers_have_the_mean_batch_of_their_updates() -> None:
     assert found.staleness > 0
 
 
-def test_a_loss_that_is_no_number_ends_the_replay() -> None:
+def test_a_loss_that_is_no_number_ends_the_replay():
     with pytest.raises(DivergedError) as end:
         replay(watched([], rate=1e9), numbers(), equal_fleet(1, 2), 200, 0, CPU)
     assert end.value.updates < 10
 
 
-def test_a_place_holds_one_sample_whoever_asks_and_every_epoch_has_all_in_another_order() -> None:
+def test_a_place_holds_one_sample_whoever_asks_and_every_epoch_has_all_in_another_order():
     stream = list(islice(SampleOrder(10, 4), 40))
     epochs = [stream[at : at + 10] for at in range(0, 40, 10)]
     assert all(sorted(each) == list(range(10)) for each in epochs)

@@ -1,10 +1,7 @@
 """Checkpoints of a synchronous script: asked for, saved, agreed upon, and gone on from."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,22 +18,22 @@ from stash.spot.train import saved_shards
 
 
 @pytest.fixture
-def now() -> list[float]:
+def now():
     return [0.0]
 
 
-def _wanted(folder: Path, notice: float, now: list[float]) -> CheckpointRequest:
+def _wanted(folder, notice, now):
     return CheckpointRequest(folder, notice, lambda: now[0])
 
 
-def test_a_script_that_does_not_listen_is_not_asked(tmp_path: Path, now: list[float]) -> None:
+def test_a_script_that_does_not_listen_is_not_asked(tmp_path, now):
     asking = _wanted(tmp_path, 60, now)
     assert asking.is_settled()
     assert asking.why == "the script saves nothing there with stash.spot.checkpoint"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_fits_is_waited_for_until_it_is_too_late(tmp_path: Path, now: list[float]) -> None:
+def test_one_that_fits_is_waited_for_until_it_is_too_late(tmp_path, now):
     start_listening(tmp_path)
     record_answer(tmp_path, None)
     asking = _wanted(tmp_path, 7.5, now)
@@ -47,9 +44,7 @@ def test_one_that_fits_is_waited_for_until_it_is_too_late(tmp_path: Path, now: l
     assert asking.why == "none was whole within 5.5 s"
 
 
-def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(
-    tmp_path: Path, now: list[float]
-) -> None:
+def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(tmp_path, now):
     start_listening(tmp_path)
     before = latest_request(tmp_path)
     asking = _wanted(tmp_path, 60, now)
@@ -59,7 +54,7 @@ def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(
     assert asking.is_settled()
 
 
-def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path: Path, now: list[float]) -> None:
+def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path, now):
     start_listening(tmp_path)
     first, second = _wanted(tmp_path, 60, now), _wanted(tmp_path, 60, now)
     record_answer(tmp_path, latest_request(tmp_path))
@@ -70,18 +65,18 @@ def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path: Path, now: lis
     assert first.seconds == second.seconds == 0.0
 
 
-def _parts() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+def _parts():
     model = torch.nn.Linear(3, 1)
     return model, torch.optim.Adam(model.parameters(), 0.1)
 
 
-def _train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _train(model, optimizer):
     optimizer.zero_grad()
     model(torch.ones(2, 3)).square().mean().backward()
     optimizer.step()
 
 
-def test_what_was_saved_is_where_the_next_one_begins(tmp_path: Path) -> None:
+def test_what_was_saved_is_where_the_next_one_begins(tmp_path):
     now = [0.0]
     model, optimizer = _parts()
     kept = stash.spot.checkpoint(
@@ -102,7 +97,7 @@ def test_what_was_saved_is_where_the_next_one_begins(tmp_path: Path) -> None:
     torch.testing.assert_close(other.state_dict(), model.state_dict())
 
 
-def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path: Path) -> None:
+def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path):
     now = [0.0]
     model, _ = _parts()
     kept = stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
@@ -125,8 +120,8 @@ def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path: Path) -> None:
 
 
 def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_on(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     now = [0.0]
     model, _ = _parts()
     stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
@@ -137,7 +132,7 @@ def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_
     assert asking.is_settled()
 
 
-def test_other_parts_are_refused(tmp_path: Path) -> None:
+def test_other_parts_are_refused(tmp_path):
     model, optimizer = _parts()
     stash.spot.checkpoint(tmp_path, model=model).save()
     with pytest.raises(UserError, match="holds model, and the script asks for model, optimizer"):
@@ -166,7 +161,7 @@ for _ in range(2):
 """
 
 
-def _ranks(folder: Path, late: Path | None, seconds: float) -> list[list[str]]:
+def _ranks(folder, late, seconds):
     """What each of the two printed, rank 0 with ``folder/one/kept`` and rank 1 with ``folder/two/kept``."""
     started = [
         subprocess.Popen(
@@ -188,18 +183,18 @@ def _ranks(folder: Path, late: Path | None, seconds: float) -> list[list[str]]:
     return [process.communicate(timeout=120)[0].splitlines() for process in started]
 
 
-def _saved(folder: Path, step: int) -> Path:
+def _saved(folder, step):
     return saved_shards.save_shard(folder, 0, {"parts": [], "state": {"step": step}}, b"")
 
 
-def _folders(folder: Path) -> tuple[Path, Path]:
+def _folders(folder):
     made = folder / "one/kept", folder / "two/kept"
     for each in made:
         each.mkdir(parents=True)
     return made
 
 
-def test_who_does_not_see_the_newest_yet_waits_for_it(tmp_path: Path) -> None:
+def test_who_does_not_see_the_newest_yet_waits_for_it(tmp_path):
     one, two = _folders(tmp_path)
     _saved(one, 10)
     _saved(two, 10)
@@ -208,14 +203,14 @@ def test_who_does_not_see_the_newest_yet_waits_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_where_rank_0_begins_again_all_do(tmp_path: Path) -> None:
+def test_where_rank_0_begins_again_all_do(tmp_path):
     _, two = _folders(tmp_path)
     _saved(two, 10)
     assert _ranks(tmp_path, None, 60.0) == [["None", "None"], ["None", "None"]]
 
 
 @pytest.mark.slow
-def test_a_folder_that_is_not_shared_is_said_in_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_shared_is_said_in_one_sentence(tmp_path):
     one, _ = _folders(tmp_path)
     _saved(one, 20)
     first, second = _ranks(tmp_path, None, 0.0)
@@ -227,7 +222,7 @@ def test_a_folder_that_is_not_shared_is_said_in_one_sentence(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_where_rank_0_cannot_use_what_there_is_the_others_do_not_wait(tmp_path: Path) -> None:
+def test_where_rank_0_cannot_use_what_there_is_the_others_do_not_wait(tmp_path):
     one, _ = _folders(tmp_path)
     _saved(one, 20).write_bytes(b"half")
     first, second = _ranks(tmp_path, None, 60.0)

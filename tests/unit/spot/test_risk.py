@@ -1,7 +1,5 @@
 """What revocations do to a plan: runs against what is expected, when spot is refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from fleet_pools import published_pool
 
 from stash.spot.fleet_costs import FleetWish
-from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, Uncertainty
+from stash.spot.fleet_records import InterruptionBand, Uncertainty
 from stash.spot.pages.fleet_plan import document, page
 from stash.spot.provision import provision
 from stash.spot.risk import (
@@ -27,11 +25,11 @@ TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]))
 
 
 def a_plan(
-    on_demand: float = 3.0,
-    confidence: float | None = None,
-    sure: bool = False,
-    deadline: float = 4200,
-) -> FleetPlan:
+    on_demand=3.0,
+    confidence=None,
+    sure=False,
+    deadline=4200,
+):
     pool = published_pool()
     kinds = tuple(
         kind.model_copy(update={"on_demand_dollars_per_hour": on_demand * kind.dollars_per_hour})
@@ -45,23 +43,23 @@ def a_plan(
     return provision(FleetWish(pool.model_copy(update=more), 0.7, deadline, confidence))
 
 
-def risk_of(plan: FleetPlan, rates: dict[str, RevocationRate]) -> FleetRisk:
+def risk_of(plan, rates):
     found = add_risk(plan, rates).risk
     assert found is not None
     return found
 
 
-def stated(plan: FleetPlan, per_hour: float) -> dict[str, RevocationRate]:
+def stated(plan, per_hour):
     return dict.fromkeys(plan.chosen.workers, RevocationRate(per_hour / HOUR, "stated"))
 
 
-def test_a_band_counts_with_its_upper_end() -> None:
+def test_a_band_counts_with_its_upper_end():
     found = rate_of_band(InterruptionBand(low=0.1, high=0.2))
     assert found.per_second == pytest.approx(0.2 / HOUR)
     assert found.why == "stated: 0.1 an hour to 0.2 an hour; taken as memoryless at the upper end"
 
 
-def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects() -> None:
+def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects():
     # The age of a renewed memoryless machine is exponential, and it works from the age of ``join`` on: the expected
     # share of the time since then is e^(−λ · join). P(work by t ≥ u), averaged over u evenly, is that share too.
     rate, join, deadline = 1 / 3600, 120.0, 10_000.0
@@ -75,13 +73,13 @@ def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects() -> None:
     assert idle.revocations.mean() == pytest.approx(2 * deadline * rate, rel=0.02)
 
 
-def test_without_revocations_a_run_takes_what_was_predicted() -> None:
+def test_without_revocations_a_run_takes_what_was_predicted():
     found = revoked_runs(TWO, [0.0], 5.0, np.array([1.0, 4.0, 99.0]), 30, np.random.default_rng(1))
     assert found.seconds.tolist() == [5.5, 7.0, math.inf]
     assert found.revocations.tolist() == [0, 0, 0]
 
 
-def test_speeds_of_parts_are_those_of_such_fleets() -> None:
+def test_speeds_of_parts_are_those_of_such_fleets():
     wish = FleetWish(published_pool(), 0.7, 4200)
     found = part_speeds(wish, [(0, 1), (2, 2)])
     assert found.table[0] == pytest.approx(part_speeds(wish, [(2, 2)]).table)
@@ -89,7 +87,7 @@ def test_speeds_of_parts_are_those_of_such_fleets() -> None:
     assert found.table[0, 0] == 0
 
 
-def test_rare_revocations_change_nothing_and_frequent_ones_refuse_spot() -> None:
+def test_rare_revocations_change_nothing_and_frequent_ones_refuse_spot():
     plan = a_plan()
     rare = risk_of(plan, stated(plan, 1e-6))
     assert rare.p_deadline.value == pytest.approx(plan.chosen.p_deadline, abs=1e-3)
@@ -102,12 +100,12 @@ def test_rare_revocations_change_nothing_and_frequent_ones_refuse_spot() -> None
     )
 
 
-def test_spot_is_refused_where_on_demand_costs_no_more() -> None:
+def test_spot_is_refused_where_on_demand_costs_no_more():
     plan = a_plan(on_demand=0.95)
     assert risk_of(plan, stated(plan, 0.01)).advice.startswith("refuse spot: it costs $")
 
 
-def test_a_confidence_that_revocations_break_refuses_spot() -> None:
+def test_a_confidence_that_revocations_break_refuses_spot():
     plan = a_plan(confidence=0.9)
     assert risk_of(plan, stated(plan, 1e-6)).advice.startswith("take spot")
     asked = risk_of(plan, stated(plan, 4)).advice
@@ -115,7 +113,7 @@ def test_a_confidence_that_revocations_break_refuses_spot() -> None:
     assert "--confidence asks for 0.9" in asked
 
 
-def test_an_unknown_error_of_the_pool_is_an_unknown_probability() -> None:
+def test_an_unknown_error_of_the_pool_is_an_unknown_probability():
     plan = a_plan()
     unsure = plan.model_copy(update={"pool": plan.pool.model_copy(update={"uncertainty": None})})
     found = add_risk(unsure, stated(unsure, 1e-6))

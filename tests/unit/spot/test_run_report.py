@@ -1,7 +1,5 @@
 """What a run that was lived through looks like: its page, its events, its loss drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from stash.ui.terminal import render
 LOG = load_spot_log(Path(__file__).resolve().parents[2] / "golden" / "schema-1.spotlog.json")
 
 
-def test_a_server_or_worker_that_was_missed_is_told_with_its_times() -> None:
+def test_a_server_or_worker_that_was_missed_is_told_with_its_times():
     missed = LOG.takeovers[0].model_copy(
         update={
             "gone": "worker9",
@@ -32,7 +30,7 @@ def test_a_server_or_worker_that_was_missed_is_told_with_its_times() -> None:
     assert row.split() == ["worker9", "none", "5.20", "s", "4.00", "ms", "worker10"]
 
 
-def test_books_that_are_wrong_are_a_warning() -> None:
+def test_books_that_are_wrong_are_a_warning():
     assert LOG.books is not None
     books = LOG.books.model_copy(update={"wrong": "8 samples are unaccounted for"})
     text = render(page(LOG.model_copy(update={"books": books})), 80)
@@ -40,7 +38,7 @@ def test_books_that_are_wrong_are_a_warning() -> None:
     assert "no lease lost" not in text
 
 
-def test_what_is_unknown_is_said_to_be() -> None:
+def test_what_is_unknown_is_said_to_be():
     bare = LOG.model_copy(update={"stretches": (), "takeovers": (), "books": None, "loss": None})
     text = render(page(bare), 80)
     assert "Updates/s unknown; nothing was predicted of it" in text
@@ -72,13 +70,11 @@ def test_what_is_unknown_is_said_to_be() -> None:
         (SpotEvent(at=5.0, what="checkpoint"), 1.0, None),
     ],
 )
-def test_events_are_told_with_the_time_since_training_began(
-    event: SpotEvent, began: float | None, text: str | None
-) -> None:
+def test_events_are_told_with_the_time_since_training_began(event, began, text):
     assert line(event, began) == text
 
 
-def test_the_loss_is_drawn_as_a_running_mean_with_its_goal() -> None:
+def test_the_loss_is_drawn_as_a_running_mean_with_its_goal():
     chart = losses(LOG)
     assert isinstance(chart, Chart)
     assert draw_svg(chart, 860).startswith("<svg")

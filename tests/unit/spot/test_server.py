@@ -1,12 +1,9 @@
 """What a parameter server takes from strangers, and how much memory it needs."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,23 +15,22 @@ from stash.core.errors import UserError
 from stash.core.membership import join
 from stash.spot.train import server as serving
 from stash.spot.train.coordinator import Coordinator
-from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_head, send_head
 from stash.spot.train.ledger import DataLease, lease_tag
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
-from stash.spot.train.worker import Pacing, Trainer, UpdateReport, work
+from stash.spot.train.worker import Pacing, Trainer, work
 from tests.faults.server_attacks import ATTACKS, Loot, attack
 
 KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 UPDATES = 12
 
 
-def _data() -> torch.utils.data.Dataset[tuple[torch.Tensor, ...]]:
+def _data():
     inputs = torch.randn(64, 64, generator=torch.Generator().manual_seed(3))
     return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
 
 
-def _loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+def _loss(model, batch):
     return torch.nn.functional.mse_loss(model(batch[0]).sum(1, keepdim=True), batch[1])
 
 
@@ -50,25 +46,23 @@ JOB = stash.spot.Job(
 class _Desk:
     """A coordinator that ends a training after so many updates, no sooner than told."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address):
         self.coordinator, self.enough = Coordinator(1, 8, KEYS.leases), threading.Event()
         self.coordinator.set_address(0, address)
         self.coordinator.join("worker1", 8)
 
-    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
+    def next_lease(self, worker, finished):
         lease = self.coordinator.next_lease(worker, finished)
         if lease is not None and lease.stop == 8 * UPDATES:
             self.enough.wait(30)
             self.coordinator.end(redo=True)
         return lease
 
-    def servers(self) -> tuple[tuple[str, int], ...]:
+    def servers(self):
         return self.coordinator.servers()
 
 
-def _trained(
-    shard: ParameterShard, address: tuple[str, int], meanwhile: float = 0.0, job: ElasticJob = JOB
-) -> _Desk:
+def _trained(shard, address, meanwhile=0.0, job=JOB):
     desk = _Desk(address)
     threading.Timer(meanwhile, desk.enough.set).start()
     work("worker1", Trainer(job, 1, 8), desk, Pacing(), KEYS.run)
@@ -79,20 +73,20 @@ def _trained(
 
 
 def test_strangers_get_and_change_nothing_and_hold_no_other_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     alone = ParameterShard(JOB, 0, 1)
     quiet = ShardServer(alone, "127.0.0.1", KEYS)
     _trained(alone, quiet.address)
     quiet.close()
-    made: list[TensorBuffer] = []
+    made = []
 
     class Counted(TensorBuffer):
-        def __init__(self, *tensors: object) -> None:
-            super().__init__(*tensors)  # type: ignore[arg-type]
+        def __init__(self, *tensors):
+            super().__init__(*tensors)
             made.append(self)
 
-    failures: list[object] = []
+    failures = []
     monkeypatch.setattr(threading, "excepthook", failures.append)
     monkeypatch.setattr(serving, "TensorBuffer", Counted)
     shard = ParameterShard(JOB, 0, 1)
@@ -103,7 +97,7 @@ def test_strangers_get_and_change_nothing_and_hold_no_other_up(
     )
     size, over, loots = len(TensorBuffer(shard.tensors).bytes), threading.Event(), dict[str, Loot]()
 
-    def strike(name: str) -> None:
+    def strike(name):
         loots[name] = attack(name, server.address, size, lambda: not over.is_set(), hurry=20)
 
     strangers = [threading.Thread(target=strike, args=(name,)) for name in ATTACKS]
@@ -125,11 +119,11 @@ def test_strangers_get_and_change_nothing_and_hold_no_other_up(
 
 
 @pytest.fixture
-def served() -> ShardServer:
+def served():
     return ShardServer(ParameterShard(JOB, 0, 1), "127.0.0.1", KEYS, most=2)
 
 
-def _member(server: ShardServer, name: str) -> socket.socket:
+def _member(server, name):
     link = socket.create_connection(server.address)
     join(link, KEYS.run, PURPOSE, name)
     link.settimeout(5)
@@ -159,8 +153,8 @@ FORGED = [
 
 @pytest.mark.parametrize(("kind", "lease"), FORGED)
 def test_a_lease_that_was_never_given_is_refused_with_a_sentence_and_the_connection_closed(
-    served: ShardServer, kind: FrameKind, lease: DataLease, capfd: pytest.CaptureFixture[str]
-) -> None:
+    served, kind, lease, capfd
+):
     with _member(served, "a") as link:
         send_head(link, kind, lease, 0, 8)
         assert link.recv(1) == b""
@@ -169,9 +163,7 @@ def test_a_lease_that_was_never_given_is_refused_with_a_sentence_and_the_connect
     assert served._shard.version == 0
 
 
-def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(
-    served: ShardServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(served, monkeypatch):
     monkeypatch.setattr(serving, "STALL_SECONDS", 0.3)
     over = threading.Event()
     with _member(served, "slow") as link:
@@ -185,7 +177,7 @@ def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(
         )
         assert receive_head(link).message is FrameKind.SEND
 
-        def trickle() -> None:
+        def trickle():
             while not over.is_set():
                 try:
                     link.sendall(b"\0")
@@ -202,8 +194,8 @@ def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(
 
 
 def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(serving, "STALL_SECONDS", 0.2)
     # 8 MB: no system holds them
     wide = torch.nn.Sequential(torch.nn.Linear(64, 16384), torch.nn.Linear(16384, 64))
@@ -221,8 +213,8 @@ def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(
 
 
 def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_back_replaces_itself(
-    served: ShardServer,
-) -> None:
+    served,
+):
     with _member(served, "a") as first, _member(served, "b") as second:
         for link in (first, second):  # both are let in before a third asks
             send_head(link, FrameKind.PULL, LEASE, 0)
@@ -235,7 +227,7 @@ def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_bac
     served.close()
 
 
-def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:
+def test_a_pool_whose_server_is_too_small_is_refused(tmp_path):
     (tmp_path / "pool.yaml").write_text(
         "as_of: 2026-11-22\nsource: a test\nexchange_bytes: 1MB\nworker_bytes_per_second: 25MB/s\n"
         "pcie_bytes_per_second: 10GB/s\n"
@@ -259,7 +251,7 @@ def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:
     assert "a server has 4.00 GB of memory and needs 5.00 GB" in str(done.exception)
 
 
-def test_a_server_makes_the_folder_of_its_checkpoints(tmp_path: Path) -> None:
+def test_a_server_makes_the_folder_of_its_checkpoints(tmp_path):
     folder = tmp_path / "bucket/run1/checkpoints"
     shard = ParameterShard(JOB, 0, 1)
     assert shard.resume(folder) is None

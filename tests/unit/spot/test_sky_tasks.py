@@ -1,7 +1,5 @@
 """The script that rents a plan's machines with SkyPilot, and what is wrong with a plan before it is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,8 +7,6 @@ import subprocess
 import sys
 import time
 from datetime import date
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,19 +16,18 @@ from stash import catalog
 from stash.core.errors import UserError
 from stash.core.version import __version__
 from stash.spot.commands.run_fleet import RunOptions, run
-from stash.spot.fleet_records import FleetPlan
 from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place, seconds_bought
 
 pytest.importorskip("ray")
 
 
 def script(
-    folder: Path,
-    of: FleetPlan | None = None,
-    infra: str = "aws/us-east-1",
-    bucket: str | None = None,
-    max_dollars: float | None = None,
-) -> str:
+    folder,
+    of=None,
+    infra="aws/us-east-1",
+    bucket=None,
+    max_dollars=None,
+):
     (folder / "job.py").write_text(JOB)
     of = of or dated_plan()
     check_prices(of, TODAY)
@@ -42,7 +37,7 @@ def script(
     ).text
 
 
-def tasks(text: str) -> dict[str, Any]:
+def tasks(text):
     """By what they are of."""
     found = re.findall(
         r"cat > stash-[0-9a-f]{6}-(\S+)\.yaml <<'TASK'\n(.*?)TASK\n", text, re.DOTALL
@@ -50,11 +45,11 @@ def tasks(text: str) -> dict[str, Any]:
     return {what: yaml.safe_load(task) for what, task in found}
 
 
-def with_server(**fields: object) -> FleetPlan:
+def with_server(**fields):
     return dated_plan(server=dated_plan().pool.server.model_copy(update=fields))
 
 
-def test_the_server_is_on_demand_and_takes_itself_down(tmp_path: Path) -> None:
+def test_the_server_is_on_demand_and_takes_itself_down(tmp_path):
     task = tasks(script(tmp_path))["server"]
     assert task["resources"] == {
         "infra": "aws/us-east-1",
@@ -75,8 +70,8 @@ def test_the_server_is_on_demand_and_takes_itself_down(tmp_path: Path) -> None:
     ],
 )
 def test_the_server_is_the_planned_one_or_has_the_memory_that_it_needs(
-    tmp_path: Path, infra: str, instance: str | None, wanted: dict[str, str]
-) -> None:
+    tmp_path, infra, instance, wanted
+):
     of = with_server(instance=instance, needs_bytes=19.5 * 2**30)
     found = tasks(script(tmp_path, of, infra))["server"]["resources"]
     assert {
@@ -85,8 +80,8 @@ def test_the_server_is_the_planned_one_or_has_the_memory_that_it_needs(
 
 
 def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_address(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     text = script(tmp_path)
     task = tasks(text)["p3.2xlarge"]
     assert "num_nodes" not in task
@@ -120,7 +115,7 @@ def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_addre
     assert launched == [(f"worker{number}", kind) for number, kind in enumerate(kinds, start=1)]
 
 
-def test_a_type_that_is_rented_on_demand_is_asked_for_so(tmp_path: Path) -> None:
+def test_a_type_that_is_rented_on_demand_is_asked_for_so(tmp_path):
     types = tuple(k.model_copy(update={"market": "on-demand"}) for k in dated_plan().pool.types)
     text = script(tmp_path, dated_plan(types=types))
     assert tasks(text)["p3.2xlarge"]["resources"]["use_spot"] is False
@@ -128,8 +123,8 @@ def test_a_type_that_is_rented_on_demand_is_asked_for_so(tmp_path: Path) -> None
 
 
 def test_the_secrets_are_named_in_tasks_and_their_values_in_a_file_for_the_owner(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     text = script(tmp_path)
     for task in tasks(text).values():
         assert task["secrets"] == {"RAY_AUTH_TOKEN": None, "STASH_RUN_TOKEN": None}
@@ -143,14 +138,14 @@ def test_the_secrets_are_named_in_tasks_and_their_values_in_a_file_for_the_owner
 
 
 @pytest.mark.parametrize("infra", ["aws/us-east-1", "kubernetes"])
-def test_every_script_is_one_that_a_shell_reads(tmp_path: Path, infra: str) -> None:
+def test_every_script_is_one_that_a_shell_reads(tmp_path, infra):
     text = script(tmp_path, infra=infra)
     of_tasks = [each for task in tasks(text).values() for each in (task["setup"], task["run"])]
     for each in (text, *of_tasks):
         assert subprocess.run(["bash", "-n"], input=each, text=True, check=False).returncode == 0
 
 
-def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> None:
+def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path):
     run = tasks(script(tmp_path))["server"]["run"]
     began = next(line for line in run.splitlines() if line.startswith("sed "))
     shell = run[run.index(began) :].split("\nORDERS\n")[0] + "\nORDERS\n"
@@ -176,13 +171,13 @@ def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("spare", "senders"), [(0.0, 1), (50e6, 3), (1e9, 9)])
 def test_as_many_workers_send_as_fill_the_server_and_its_memory_has_buffers_for(
-    tmp_path: Path, spare: float, senders: int
-) -> None:
+    tmp_path, spare, senders
+):
     task = tasks(script(tmp_path, with_server(needs_bytes=8e9, memory_bytes=8e9 + spare)))["server"]
     assert f'"at_once": {senders},' in task["run"]  # each more takes two buffers of 11.5 MB
 
 
-def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
+def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path):
     two = with_server(count=2)
     task = tasks(script(tmp_path, two, "gcp/us-central1", "s3://mine/run1"))["server"]
     assert task["file_mounts"] == {
@@ -225,13 +220,13 @@ def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_a_plan_is_said_before_anything_is_printed(
-    tmp_path: Path, of: FleetPlan, infra: str, sentence: str
-) -> None:
+    tmp_path, of, infra, sentence
+):
     with pytest.raises(UserError, match=sentence):
         script(tmp_path, of, infra)
 
 
-def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path: Path) -> None:
+def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path):
     (tmp_path / "work").mkdir()
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "work/broken.py").write_text("import nothing_of_that_name")
@@ -243,7 +238,7 @@ def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path: P
             job_in(tmp_path / "work", job)
 
 
-def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path: Path) -> None:
+def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path):
     text = script(tmp_path, max_dollars=40)
     dear = {what: task["resources"]["max_hourly_cost"] for what, task in tasks(text).items()}
     hour = dear["server"] + sum(
@@ -272,9 +267,7 @@ def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path: Path) ->
         (-301, "exit 0", 0, False),  # started again too late
     ],
 )
-def test_a_worker_ends_itself(
-    tmp_path: Path, left: int | None, ray: str, status: int, began: bool
-) -> None:
+def test_a_worker_ends_itself(tmp_path, left, ray, status, began):
     program = tmp_path / "ray"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/began\n{ray}\n")
     program.chmod(0o755)
@@ -292,9 +285,7 @@ def test_a_worker_ends_itself(
     assert (done.returncode, (tmp_path / "began").exists()) == (status, began)
 
 
-def rent(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str, dollars: str | None = "40"
-) -> tuple[str, list[str]]:
+def rent(folder, monkeypatch, answer, dollars="40"):
     """What is asked, and what a stand-in for SkyPilot is called with."""
     (folder / "job.py").write_text(JOB)
     (folder / "job.plan.json").write_text(dated_plan(as_of=f"{date.today()}").model_dump_json())
@@ -304,7 +295,7 @@ def rent(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    asked: list[str] = []
+    asked = []
     monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or answer)
     run(
         RunOptions(
@@ -319,16 +310,14 @@ def rent(
     return asked[0], calls.read_text().splitlines() if calls.exists() else []
 
 
-def test_machines_are_rented_once_the_user_agrees(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_are_rented_once_the_user_agrees(tmp_path, monkeypatch):
     asked, calls = rent(tmp_path, monkeypatch, "y")
     assert asked == "Rent these machines, for $40 at most? [y/N] "
     assert [call.split(" --")[0] for call in calls] == ["launch", *["jobs launch"] * 7]
     assert len(set(re.findall(r"STASH_END=(\d+)", " ".join(calls)))) == 1
 
 
-def test_nothing_is_rented_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_rented_otherwise(tmp_path, monkeypatch):
     assert rent(tmp_path, monkeypatch, "")[1] == []
     with pytest.raises(UserError, match="--rent starts machines that cost money; limit it"):
         rent(tmp_path, monkeypatch, "y", None)

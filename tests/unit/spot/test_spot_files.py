@@ -6,7 +6,6 @@ import json
 import math
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fleet_pools import PUBLISHED
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("home")
 HEAD = "servers,workers,updates_per_second\n"
 
 
-def test_the_published_pool_is_in_base_units() -> None:
+def test_the_published_pool_is_in_base_units():
     pool = read_pool(PUBLISHED)
     assert (pool.exchange_bytes, pool.worker_bytes_per_second, pool.server.bytes_per_second) == (
         11.5e6,
@@ -50,9 +49,7 @@ def test_the_published_pool_is_in_base_units() -> None:
         ("source:", "sauce:", "did you mean source?"),
     ],
 )
-def test_a_mistake_in_a_pool_is_named_with_its_line(
-    tmp_path: Path, old: str, new: str, sentence: str
-) -> None:
+def test_a_mistake_in_a_pool_is_named_with_its_line(tmp_path, old, new, sentence):
     file = tmp_path / "pool.yaml"
     file.write_text(PUBLISHED.read_text().replace(old, new, 1))
     with pytest.raises(UserError) as mistake:
@@ -61,8 +58,8 @@ def test_a_mistake_in_a_pool_is_named_with_its_line(
 
 
 def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     file = tmp_path / "runs.csv"
     file.write_text(
         "\ufeffnote,workers, updates_per_second,servers\nx, v100=2 + k80=1 ,12.5,1\n\n,k80=1,4,2\n"
@@ -95,7 +92,7 @@ def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(
         (HEAD + "1,k80=1+k80=2,4", "names k80 twice"),
     ],
 )
-def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_mistake_in_runs_is_named_with_its_line(tmp_path, text, sentence):
     file = tmp_path / "runs.csv"
     file.write_text(text)
     with pytest.raises(UserError) as mistake:
@@ -121,13 +118,13 @@ def test_no_file_is_worse_than_a_users_mistake(tmp_path: Path, content: bytes, c
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "schema-1.spotlog.json"
 
 
-def _changed(tmp_path: Path, change: dict[str, Any]) -> Path:
+def _changed(tmp_path, change):
     file = tmp_path / "x.spotlog.json"
     file.write_text(json.dumps({**json.loads(GOLDEN.read_text()), **change}))
     return file
 
 
-def test_the_log_of_a_real_run_of_the_first_schema_is_still_read() -> None:
+def test_the_log_of_a_real_run_of_the_first_schema_is_still_read():
     log = load_spot_log(GOLDEN)
     assert [each.gone for each in log.takeovers] == ["worker1", "worker2", "server1"]
     assert (len(log.updates.seconds), log.reason, log.goal_loss) == (394, "time is up", 0.01)
@@ -135,8 +132,8 @@ def test_the_log_of_a_real_run_of_the_first_schema_is_still_read() -> None:
 
 
 def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_again(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     log, file = load_spot_log(GOLDEN), tmp_path / "job.spotlog.json"
     save_spot_log(log, file)
     assert load_spot_log(file) == log
@@ -146,14 +143,14 @@ def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_
     )
 
 
-def test_a_loss_that_is_no_number_is_unknown() -> None:
+def test_a_loss_that_is_no_number_is_unknown():
     fields = json.loads(GOLDEN.read_text())
     fields["updates"]["loss"][:2] = [math.nan, 1e300]
     log = SpotLog.model_validate({**fields, "loss": math.inf})
     assert (log.loss, *log.updates.loss[:2]) == (None, None, None)
 
 
-def test_a_log_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+def test_a_log_that_contradicts_itself_is_refused(tmp_path):
     stretch = {"start": 5.0, "stop": 5.0, "workers": {"t4": 1}, "updates": 20, "predicted": None}
     with pytest.raises(ArtefactError, match=r"stretches\.0: .*it ends 0 s after it starts"):
         load_spot_log(_changed(tmp_path, {"stretches": [stretch]}))

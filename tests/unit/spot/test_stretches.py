@@ -1,7 +1,5 @@
 """What a run's rows say of its fleets and of who took over."""
 
-from __future__ import annotations
-
 import pytest
 from fleet_pools import published_pool
 
@@ -9,7 +7,7 @@ from stash.spot.model.stretches import outages, predicted_speed, stretches, take
 from stash.spot.run_records import SpotEvent, SpotUpdates
 
 
-def _updates(*workers: tuple[str, float, float, float]) -> SpotUpdates:
+def _updates(*workers):
     """Of workers (name, first update, last, seconds between two)."""
     rows = []
     for name, first, last, gap in workers:
@@ -28,7 +26,7 @@ def _updates(*workers: tuple[str, float, float, float]) -> SpotUpdates:
 TYPES = {"worker1": "a", "worker2": "b"}
 
 
-def test_the_run_is_cut_where_the_fleet_changed() -> None:
+def test_the_run_is_cut_where_the_fleet_changed():
     updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 20.0, 1.0))
     found = stretches(
         updates, TYPES, [], lambda workers: 2.0 * workers.get("a", 0) + workers.get("b", 0)
@@ -41,14 +39,14 @@ def test_the_run_is_cut_where_the_fleet_changed() -> None:
     assert [each.predicted for each in found] == [3.0, 2.0]
 
 
-def test_times_without_a_server_and_too_few_updates_are_left_out() -> None:
+def test_times_without_a_server_and_too_few_updates_are_left_out():
     updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 1.0, 1.0))
     found = stretches(updates, TYPES, [(10.0, 15.0)], lambda workers: None)
     assert [(each.start, each.stop) for each in found] == [(1.0, 10.0), (15.0, 40.0)]
     assert found[0].predicted is None
 
 
-def test_an_outage_lasts_until_the_successor_is_there_or_to_the_end() -> None:
+def test_an_outage_lasts_until_the_successor_is_there_or_to_the_end():
     events = [
         SpotEvent(at=1.0, what="server joined", who="server1"),
         SpotEvent(at=5.0, what="server lost", who="server1"),
@@ -58,7 +56,7 @@ def test_an_outage_lasts_until_the_successor_is_there_or_to_the_end() -> None:
     assert outages(events, 30.0) == [(5.0, 9.0), (20.0, 30.0)]
 
 
-def test_takeovers_tell_who_was_told_from_who_was_missed() -> None:
+def test_takeovers_tell_who_was_told_from_who_was_missed():
     updates = _updates(("worker1", 0.0, 12.0, 1.0), ("worker2", 0.0, 12.0, 1.0))
     events = [
         SpotEvent(at=5.0, what="notice", who="worker1", seconds=6.0),
@@ -80,7 +78,7 @@ def test_takeovers_tell_who_was_told_from_who_was_missed() -> None:
     assert (missed.noticed_seconds, missed.decided_seconds) == pytest.approx((6.0, 0.2))
 
 
-def test_a_lone_workers_predicted_speed_is_its_own() -> None:
+def test_a_lone_workers_predicted_speed_is_its_own():
     pool = published_pool()
     alone = 1 / pool.types[0].single_seconds
     assert predicted_speed(pool, {"p3.2xlarge": 1}) == pytest.approx(alone)

@@ -8,7 +8,6 @@ import threading
 import time
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ import stash.spot
 from stash.core.errors import UserError
 from stash.spot.train import saved_shards
 from stash.spot.train.coordinator import Coordinator
-from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.frames import FrameKind, TensorBuffer, drain
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.samples import SampleOrder
@@ -50,7 +48,7 @@ def test_every_parameter_has_one_home_and_no_server_has_none(
     assert heaviest <= max(*sizes, 0) + sum(sizes) / servers + len(sizes)
 
 
-def test_a_link_that_this_end_has_closed_is_a_lost_connection() -> None:
+def test_a_link_that_this_end_has_closed_is_a_lost_connection():
     ours, theirs = socket.socketpair(socket.AF_UNIX)
     ours.close()
     theirs.close()
@@ -58,7 +56,7 @@ def test_a_link_that_this_end_has_closed_is_a_lost_connection() -> None:
         drain(ours)
 
 
-def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
+def test_the_newest_is_read_and_only_two_are_kept(tmp_path):
     for number in range(4):
         saved_shards.save_shard(tmp_path, 1, {"version": number}, b"x" * number)
     found = saved_shards.newest_shard(tmp_path, 1)
@@ -80,12 +78,10 @@ def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
         (lambda raw: raw.replace(b'"format": 1', b'"format": 9'), "is from a newer Stash"),
     ],
 )
-def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(
-    tmp_path: Path, damage: object, sentence: str
-) -> None:
+def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(tmp_path, damage, sentence):
     saved_shards.save_shard(tmp_path, 0, {"version": 1}, b"first")
     path = saved_shards.save_shard(tmp_path, 0, {"version": 2}, b"second")
-    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    path.write_bytes(damage(path.read_bytes()))
     found = saved_shards.newest_shard(tmp_path, 0)
     assert found.content == b"first"
     assert len(found.skipped) == 1
@@ -93,14 +89,14 @@ def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(
     assert found.skipped[0].endswith("the one before it, shard0-00000000.ckpt, is used")
 
 
-def test_if_none_is_whole_training_does_not_quietly_begin_again(tmp_path: Path) -> None:
+def test_if_none_is_whole_training_does_not_quietly_begin_again(tmp_path):
     path = saved_shards.save_shard(tmp_path, 0, {}, b"only")
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(UserError, match="no earlier one is whole; remove"):
         saved_shards.newest_shard(tmp_path, 0)
 
 
-def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next(tmp_path: Path) -> None:
+def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next(tmp_path):
     half = tmp_path / ".shard0-00000000.ckpt.0123abcd.tmp"
     half.write_bytes(b"half")
     assert saved_shards.newest_shard(tmp_path, 0) is None
@@ -108,17 +104,17 @@ def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next(tmp_p
     assert not half.exists()
 
 
-def _model() -> torch.nn.Module:
+def _model():
     return torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1)
     )
 
 
-def _loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+def _loss(model, batch):
     return torch.nn.functional.mse_loss(model(batch[0]), batch[1])
 
 
-def _data() -> torch.utils.data.Dataset[tuple[torch.Tensor, ...]]:
+def _data():
     inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(3))
     return torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True))
 
@@ -126,7 +122,7 @@ def _data() -> torch.utils.data.Dataset[tuple[torch.Tensor, ...]]:
 JOB = stash.spot.Job(_model, _loss, lambda params: torch.optim.Adam(params, 0.02), _data, batch=8)
 
 
-def _plain(updates: int) -> dict[str, torch.Tensor]:
+def _plain(updates):
     """What one process makes of the same batches with the same optimizer."""
     model = build_model(JOB).train()
     optimizer, order, data = (
@@ -137,7 +133,7 @@ def _plain(updates: int) -> dict[str, torch.Tensor]:
     for update in range(updates):
         batch = [data[order[number]] for number in range(8 * update, 8 * update + 8)]
         optimizer.zero_grad()
-        JOB.loss(model, torch.utils.data.default_collate(batch)).backward()  # type: ignore[no-untyped-call]
+        JOB.loss(model, torch.utils.data.default_collate(batch)).backward()
         optimizer.step()
     return model.state_dict()
 
@@ -148,7 +144,7 @@ KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 class _Run:
     """Two servers and a coordinator that lets a worker make some updates."""
 
-    def __init__(self, updates: int, job: ElasticJob = JOB) -> None:
+    def __init__(self, updates, job=JOB):
         self.job = job
         self.shards = [ParameterShard(job, number, 2) for number in range(2)]
         self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
@@ -157,7 +153,7 @@ class _Run:
             self.coordinator.set_address(number, server.address)
         self._updates = updates
 
-    def train(self, *names: str) -> None:
+    def train(self, *names):
         for name in names:
             self.coordinator.join(name, 8)
         threads = [threading.Thread(target=self._one, args=(name,)) for name in names]
@@ -167,29 +163,29 @@ class _Run:
             thread.join(30)
             assert not thread.is_alive()
 
-    def _one(self, name: str) -> None:
+    def _one(self, name):
         trainer = Trainer(self.job, 2, 8)
         work(name, trainer, self, Pacing(), KEYS.run)
         trainer.feed.close()
 
-    def next_lease(self, worker: str, finished: object) -> DataLease | None:
-        lease = self.coordinator.next_lease(worker, finished)  # type: ignore[arg-type]
+    def next_lease(self, worker, finished):
+        lease = self.coordinator.next_lease(worker, finished)
         if self.coordinator.books().issued >= 8 * self._updates:
             self.coordinator.end(redo=True)
         return lease
 
-    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
+    def later(self, worker, most):
         return self.coordinator.later(worker, most)
 
-    def servers(self) -> tuple[tuple[str, int], ...]:
+    def servers(self):
         return self.coordinator.servers()
 
-    def close(self) -> None:
+    def close(self):
         for server in self.served:
             server.close()
 
 
-def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
+def test_one_worker_trains_exactly_as_one_process_would(tmp_path):
     run = _Run(20)
     run.train("a")
     save_model(JOB, [shard.pack() for shard in run.shards], tmp_path / "model.pt")
@@ -206,28 +202,28 @@ def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
 class _Slow(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Samples that take a while, and say who read them when."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.samples = _data()
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 64
 
-    def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
+    def __getitem__(self, number):
         time.sleep(0.002)
         inputs, outputs = self.samples[number]
         facts = torch.tensor([os.getpid(), time.monotonic()], dtype=torch.float64)
         return {"inputs": inputs, "outputs": outputs, "facts": facts}
 
 
-def _read(samples: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def _read(samples):
     """The collating of the script's own loader."""
     return {f"all {name}": torch.stack([each[name] for each in samples]) for name in samples[0]}
 
 
-def _loader_job(reads: list[tuple[float, float, float]], seconds: float) -> ElasticJob:
+def _loader_job(reads, seconds):
     """Which notes of each batch by whom and when it was read, and when its update was computed."""
 
-    def loss(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def loss(model, batch):
         time.sleep(seconds)
         who, when = batch["all facts"][-1].tolist()
         reads.append((who, when, time.monotonic()))
@@ -237,8 +233,8 @@ def _loader_job(reads: list[tuple[float, float, float]], seconds: float) -> Elas
     return replace(JOB, loss=loss, data=lambda: loader)
 
 
-def test_a_slow_data_set_is_read_ahead_by_the_jobs_own_loader_and_not_where_it_is_trained() -> None:
-    reads: list[tuple[float, float, float]] = []
+def test_a_slow_data_set_is_read_ahead_by_the_jobs_own_loader_and_not_where_it_is_trained():
+    reads = []
     run = _Run(20, _loader_job(reads, 0.1))
     run.train("a")
     run.close()
@@ -256,7 +252,7 @@ def test_a_slow_data_set_is_read_ahead_by_the_jobs_own_loader_and_not_where_it_i
             torch.testing.assert_close(value.detach(), truth[name], msg=name)
 
 
-def test_at_the_end_what_nobody_has_begun_was_never_given() -> None:
+def test_at_the_end_what_nobody_has_begun_was_never_given():
     coordinator = _desk("a", "b")
     first, second = (coordinator.next_lease(name, None) for name in ("a", "b"))
     coordinator.later("a", 2)
@@ -274,7 +270,7 @@ def test_at_the_end_what_nobody_has_begun_was_never_given() -> None:
     assert coordinator.next_lease("a", _done(first)) == DataLease(16, 24)
 
 
-def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -> None:
+def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never():
     shard = ParameterShard(JOB, 0, 1)
     tray, answer = TensorBuffer(shard.tensors), TensorBuffer(shard.tensors)
     tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
@@ -286,7 +282,7 @@ def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -
     assert shard.version == 2
 
 
-def test_a_parameter_without_a_gradient_is_left_alone() -> None:
+def test_a_parameter_without_a_gradient_is_left_alone():
     shard = ParameterShard(JOB, 0, 1)
     before = {name: value.clone() for name, value in shard.named_tensors.items()}
     tray = TensorBuffer(shard.tensors)
@@ -295,7 +291,7 @@ def test_a_parameter_without_a_gradient_is_left_alone() -> None:
     assert all(torch.equal(before[name], value) for name, value in shard.named_tensors.items())
 
 
-def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) -> None:
+def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path):
     run = _Run(10)
     run.train("a")
     for shard in run.shards:
@@ -313,7 +309,7 @@ def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) ->
             torch.testing.assert_close(value.detach(), truth[name], msg=name)
 
 
-def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path):
     ParameterShard(JOB, 0, 2).save(tmp_path)
     with pytest.raises(UserError, match="its servers differ"):
         ParameterShard(JOB, 0, 1).resume(tmp_path)
@@ -322,9 +318,7 @@ def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("batch", "devices"), [(8, 1), (32, 4), (32, 3)], ids=["in turn", "side by side", "unevenly"]
 )
-def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(
-    batch: int, devices: int
-) -> None:
+def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(batch, devices):
     job = stash.spot.Job(
         lambda: torch.nn.Linear(4, 1),
         _loss,
@@ -343,7 +337,7 @@ def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(
     torch.testing.assert_close(bias, other_bias)
 
 
-def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> None:
+def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish():
     now = [0.0]
     coordinator = Coordinator(1, 8, KEYS.leases, lambda: now[0])
     coordinator.join("a", 8)
@@ -358,21 +352,19 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
     assert coordinator.books().out == 0
 
 
-def _desk(*workers: str) -> Coordinator:
+def _desk(*workers):
     coordinator = Coordinator(1, 8, KEYS.leases)
     for worker in workers:
         coordinator.join(worker, 8)
     return coordinator
 
 
-def _failed(lease: DataLease | None) -> UpdateReport:
+def _failed(lease):
     assert lease is not None
     return UpdateReport(lease, False, False, float("nan"), 0, finite=False)
 
 
-def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait_for_others() -> (
-    None
-):
+def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait_for_others():
     coordinator = _desk("one")
     bad = coordinator.next_lease("one", None)
     again = coordinator.next_lease("one", _failed(bad))
@@ -383,19 +375,19 @@ def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait
     assert coordinator.books().wrong is None
 
 
-def _done(lease: DataLease | None) -> UpdateReport:
+def _done(lease):
     assert lease is not None
     return UpdateReport(lease, True, False, 0.5, 0)
 
 
-def test_at_the_end_workers_take_over_what_one_that_is_gone_left() -> None:
+def test_at_the_end_workers_take_over_what_one_that_is_gone_left():
     coordinator = _desk("one", "other")
     left = coordinator.next_lease("one", None)
     mine = coordinator.next_lease("other", None)
     coordinator.end(redo=True)
-    given: list[DataLease | None] = []
+    given = []
 
-    def go_on() -> None:
+    def go_on():
         given.append(coordinator.next_lease("other", _done(mine)))
         given.append(coordinator.next_lease("other", _done(given[0])))
 
@@ -410,7 +402,7 @@ def test_at_the_end_workers_take_over_what_one_that_is_gone_left() -> None:
     assert (books.done, books.issued, books.wrong) == (16, 16, None)
 
 
-def test_samples_that_nobody_could_take_over_are_said_to_be_missing() -> None:
+def test_samples_that_nobody_could_take_over_are_said_to_be_missing():
     coordinator = _desk("one")
     coordinator.next_lease("one", None)
     assert coordinator.books().wrong is None
@@ -421,7 +413,7 @@ def test_samples_that_nobody_could_take_over_are_said_to_be_missing() -> None:
     assert coordinator.books().wrong == wrong
 
 
-def test_at_the_end_leases_are_waited_for_as_long_as_three_of_the_longest_iterations() -> None:
+def test_at_the_end_leases_are_waited_for_as_long_as_three_of_the_longest_iterations():
     now = [0.0]
     coordinator = Coordinator(1, 8, KEYS.leases, lambda: now[0])
     coordinator.join("slow", 8)
@@ -437,20 +429,20 @@ def test_at_the_end_leases_are_waited_for_as_long_as_three_of_the_longest_iterat
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("-inf")])
-def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong: float) -> None:
+def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong):
     run = _Run(4)
     before = [shard.pack() for shard in run.shards]
     run.coordinator.join("a", 8)
     trainer = Trainer(JOB, 2, 8)
     plain = trainer.gradients
 
-    def spoiled(lease: DataLease, later: object = ()) -> object:
+    def spoiled(lease, later=()):
         run.coordinator.end(redo=False)
         loss, gradients = plain(lease)
         trainer._parameters[1][0].grad.view(-1)[-1] = wrong
         return loss, gradients
 
-    trainer.gradients = spoiled  # type: ignore[method-assign]
+    trainer.gradients = spoiled
     assert work("a", trainer, run.coordinator, Pacing(), KEYS.run) == 0
     failure = run.coordinator.take_updates()[2]
     assert (failure.worker, failure.lease) == ("a", DataLease(0, 8))
@@ -463,18 +455,18 @@ def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong: flo
 class _Tied(torch.nn.Module):
     """One matrix under two names, batch norm, and a buffer that no state_dict has."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.norm = torch.nn.Linear(4, 4, bias=False), torch.nn.BatchNorm1d(4)
         self.second = torch.nn.Linear(4, 4, bias=False)
         self.second.weight = self.first.weight
         self.register_buffer("scale", torch.full((4,), 0.5), persistent=False)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs):
         return (self.second(self.norm(self.first(inputs))) * self.scale).sum(1, keepdim=True)
 
 
-def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path: Path) -> None:
+def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path):
     job = replace(JOB, model=_Tied)
     run = _Run(10, job)
     run.train("a")

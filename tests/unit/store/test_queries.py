@@ -1,9 +1,5 @@
 """SQL on a store, and what no query may do."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from stores import calm_profile, made, put_fix
 
@@ -12,7 +8,6 @@ from stash.core.errors import StoreError, UserError
 from stash.core.printable import printable_line
 from stash.store.queries import run_query
 from stash.store.schema import TABLES
-from stash.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -28,7 +23,7 @@ def of_one(tmp_path_factory):
     return made(tmp_path_factory.mktemp("runs"), days=1, probes=False)
 
 
-def asked(store: Store, sql: str) -> list[tuple[Any, ...]]:
+def asked(store, sql):
     with run_query(store, sql) as answer:
         return list(answer.rows)
 
@@ -111,14 +106,14 @@ def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path):
 
 
 def test_progress_is_reported(store):
-    progress: list[tuple[int, int]] = []
+    progress = []
     with run_query(store, "select * from profiles", lambda done, of: progress.append((done, of))):
         pass
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_without_room_for_temporary_files_a_sentence_says_so(of_one, monkeypatch):
-    def full(*arguments: object, **options: object) -> None:
+    def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("stash.store.query_tables.TemporaryDirectory", full)

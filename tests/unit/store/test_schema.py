@@ -1,7 +1,5 @@
 """The tables of a store: every column has a meaning, and rows fit them or are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.store.schema import fits

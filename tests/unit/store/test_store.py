@@ -1,7 +1,5 @@
 """A store: put, list, find, read; concurrent writers, files that fail, and what of the index can be trusted."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -70,7 +68,7 @@ def test_the_newest_come_first_and_other_files_are_no_artefacts(tmp_path):
     assert contents.others == ["notes.txt"]
 
 
-def _put_many(folder: str, days: range) -> None:
+def _put_many(folder, days):
     store = open_store(folder)
     for day in days:
         store.put(encode_artefact(calm_profile(day)), "run.stash.json")
@@ -103,7 +101,7 @@ def test_a_changed_artefact_is_refused(tmp_path):
 def test_a_list_reads_digests_and_no_artefact(tmp_path, monkeypatch):
     store = made(tmp_path)
 
-    def never(self: Store, name: str) -> None:
+    def never(self, name):
         raise AssertionError("the artefact was read")
 
     monkeypatch.setattr(Store, "load", never)
@@ -129,7 +127,7 @@ def test_a_digest_that_is_none_is_made_again(tmp_path, damage):
     (name,) = store.contents().stored
     digest = tmp_path / path_of(name)
     good = list(store.rows([name]))
-    digest.write_text(damage(digest.read_text()))  # type: ignore[operator]
+    digest.write_text(damage(digest.read_text()))
     assert list(store.rows([name])) == good
     assert store.unreadable == {}
     assert list(open_store(str(tmp_path)).rows([name])) == good  # which was written back
@@ -160,7 +158,7 @@ def test_a_store_that_takes_no_more_says_so_and_leaves_nothing_half_written(
 ):
     store = made(tmp_path, days=1, probes=False)
 
-    def fails(handle: int) -> None:
+    def fails(handle):
         raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr("os.fsync", fails)

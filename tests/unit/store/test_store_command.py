@@ -1,7 +1,5 @@
 """``stash list``, ``query`` and ``store``, ids beside paths, and copies that a measurement keeps."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -210,7 +208,7 @@ def test_verify_names_files_and_exits_with_1(store, run_stash):
 
 
 def test_a_measurement_keeps_a_copy(store, monkeypatch, capsys):
-    shown: list[str] = []
+    shown = []
     show_then_save(
         calm_profile(9),
         Path("run.stash.json"),
@@ -231,7 +229,7 @@ def test_a_measurement_keeps_a_copy(store, monkeypatch, capsys):
 
 
 def test_a_store_that_fails_loses_nothing(store, monkeypatch, capsys):
-    def fails(*arguments: object, **options: object) -> None:
+    def fails(*arguments, **options):
         raise StoreError("cannot write the store runs: no space left")
 
     monkeypatch.setattr("stash.store.storage.ArtefactStorage.put", fails)

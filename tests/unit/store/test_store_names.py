@@ -1,7 +1,5 @@
 """Names that a store gives: the same for the same artefact, sorted by time, found by their beginning."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as any_of

@@ -1,9 +1,5 @@
 """Stores elsewhere: the same as a folder, by way of fsspec; what is cut short is put again, errors are sentences."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import fsspec
 import pytest
 from stores import calm_profile, made
@@ -11,7 +7,7 @@ from stores import calm_profile, made
 from stash.core.artefact import encode_artefact
 from stash.core.errors import StoreError, UserError
 from stash.store.queries import run_query
-from stash.store.store import Store, verify_store
+from stash.store.store import verify_store
 from stash.store.storing import open_store
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -25,7 +21,7 @@ def store():
     fsspec.filesystem("memory").store.clear()
 
 
-def counted(store: Store) -> list[Any]:
+def counted(store):
     with run_query(store, "select count(*) from stalls") as answer:
         return list(answer.rows)
 
@@ -50,11 +46,11 @@ def test_what_was_cut_short_is_put_again(store):
 
 
 def test_what_a_protocol_raises_is_a_sentence(store, monkeypatch):
-    def fails(*arguments: Any, **options: Any) -> None:
+    def fails(*arguments, **options):
         raise RuntimeError("AccessDenied: not you\nand more")
 
     for method in ("pipe_file", "ls", "cat_file", "cat"):
-        monkeypatch.setattr(type(store.storage.system), method, fails)  # type: ignore[attr-defined]
+        monkeypatch.setattr(type(store.storage.system), method, fails)
     for what, words in (
         (lambda: store.put(encode_artefact(calm_profile(9)), "x"), "write"),
         (store.contents, "read"),
@@ -68,7 +64,7 @@ def test_what_a_protocol_raises_is_a_sentence(store, monkeypatch):
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
-    def missing(url: str) -> None:
+    def missing(url):
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", missing)

@@ -1,7 +1,5 @@
 """Every file of a store that is not what it should be is named, with what is wrong; none is touched."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,10 +1,7 @@
 """What engines describe: the very files and words, for cells of every kind of place."""
 
-from __future__ import annotations
-
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,7 +10,7 @@ from studies import cells_of, study
 from stash.core.version import __version__, install_requirement
 from stash.lab.testbed.emulation import load
 from stash.study import emulated_model
-from stash.study.backend import Submission, release_command
+from stash.study.backend import release_command
 from stash.study.cell_engines import describe
 from stash.study.study_folder import folder_of_study
 
@@ -26,17 +23,17 @@ targets:
 
 
 @pytest.fixture(autouse=True)
-def script(tmp_path: Path) -> None:
+def script(tmp_path):
     """The user's own."""
     (tmp_path / "train.py").touch()
 
 
-def described(text: str, folder: Path) -> Submission:
+def described(text, folder):
     file = study(text, folder)
     return describe(cells_of(file)[0], folder_of_study(file.path))
 
 
-def test_here_it_is_stash_profile_with_the_studys_settings(tmp_path: Path) -> None:
+def test_here_it_is_stash_profile_with_the_studys_settings(tmp_path):
     found = described(OWN + "{engine: local, devices: 2, data: /my data}", tmp_path)
     words = shlex.split(found.files["cell.sh"].splitlines()[-1])
     assert words[:5] == ["exec", sys.executable, "-m", "stash", "profile"]
@@ -55,7 +52,7 @@ def test_here_it_is_stash_profile_with_the_studys_settings(tmp_path: Path) -> No
     assert (found.fetch, found.rented_from) == ((), "")
 
 
-def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
+def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path):
     place = (
         "{engine: slurm, partition: gpu, nodes: 2, data: /d, options: [--exclusive, --gpus-per-node=8],"
         " setup: 'module load cuda'}"
@@ -83,7 +80,7 @@ def test_slurm_gets_a_batch_script_and_waits_for_it(tmp_path: Path) -> None:
     assert f"--job-name={found.lease}" in asked
 
 
-def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:
+def test_sky_gets_a_task_that_ends_by_itself(tmp_path):
     place = "{engine: sky, instance: p3.8xlarge, region: us-east-1, spot: true, nodes: 2, price: $9/h, data: /d}"
     found = described(OWN + place, tmp_path)
     task = yaml.safe_load(found.files["task.yaml"])
@@ -104,7 +101,7 @@ def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:
     assert release_command("sky", found.lease) == ("sky", "down", "--yes", found.lease)
 
 
-def test_kubernetes_is_asked_for_accelerators_and_gcps_are_attached(tmp_path: Path) -> None:
+def test_kubernetes_is_asked_for_accelerators_and_gcps_are_attached(tmp_path):
     pods = "{engine: sky, cloud: kubernetes, accelerators: 'A100:8', data: /d}"
     found = described(OWN + pods, tmp_path)
     assert yaml.safe_load(found.files["task.yaml"])["resources"] == {
@@ -119,8 +116,8 @@ def test_kubernetes_is_asked_for_accelerators_and_gcps_are_attached(tmp_path: Pa
 
 
 def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_scales_it(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     target = (
         "{engine: emulated, instance: p3.8xlarge, nodes: 2, interconnect: 1GB/s, network: 1GB/s}"
     )
@@ -149,9 +146,7 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     assert ran[ran.index("--model") + 1] == made[3]
 
 
-def test_the_model_of_emulated_cells_is_made_once_and_as_fast_as_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_of_emulated_cells_is_made_once_and_as_fast_as_asked_for(tmp_path, monkeypatch):
     file = tmp_path / "models" / "a.yaml"
     monkeypatch.setattr("sys.argv", ["", str(file), "squeezenet1_0", "4", "V100", "fp16", "50"])
     emulated_model.main()

@@ -1,7 +1,5 @@
 """Cells of a study: how many, which, in which order, and what makes two of them the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -25,11 +23,11 @@ targets: [{engine: emulated, instance: p3.8xlarge, nodes: [1, 2]}]
 """
 
 
-def made(text: str, folder: Path = Path()):
+def made(text, folder=Path()):
     return cells_of(study(text, folder))
 
 
-def test_the_product_less_what_is_excluded() -> None:
+def test_the_product_less_what_is_excluded():
     assert len(made(GRID)) == 2 * 2 * 3 * 2
     less = made(
         GRID + "exclude: [{batch: 64, nodes: 2}, {workload: vgg11, target: this machine}]\n"
@@ -37,7 +35,7 @@ def test_the_product_less_what_is_excluded() -> None:
     assert len(less) == (2 * 2 * 3 - 2 - 2) * 2
 
 
-def test_every_place_runs_one_small_cell_first_then_one_repeat_before_the_next() -> None:
+def test_every_place_runs_one_small_cell_first_then_one_repeat_before_the_next():
     order = order_cells(made(GRID))
     first = [
         (cell.place.name, cell.workload, cell.batch, cell.nodes, cell.repeat) for cell in order[:2]
@@ -56,7 +54,7 @@ def test_every_place_runs_one_small_cell_first_then_one_repeat_before_the_next()
         )
 
 
-def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() -> None:
+def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called():
     (cell, _) = made(SKY)
     assert made(SKY.replace('price: "$12/h"', 'name: other, price: "$1/h"'))[0].id == cell.id
     changed = [
@@ -111,13 +109,13 @@ def test_what_is_measured_makes_the_cell_and_not_what_it_costs_or_is_called() ->
         ),
     ],
 )
-def test_what_does_not_fit_together_is_told_with_its_line(text: str, sentence: str) -> None:
+def test_what_does_not_fit_together_is_told_with_its_line(text, sentence):
     with pytest.raises(UserError) as caught:
         made(text)
     assert sentence in str(caught.value)
 
 
-def test_times_and_prices_by_hand(tmp_path: Path) -> None:
+def test_times_and_prices_by_hand(tmp_path):
     file = study(SKY, tmp_path)
     reading = reading_of(file)
     takes = reading.remaining_estimate

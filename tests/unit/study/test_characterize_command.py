@@ -1,9 +1,6 @@
 """``stash characterize``: what it prints before it starts, what it refuses, a study on a cloud of shell scripts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from commands import run
@@ -29,12 +26,12 @@ esac
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]) -> Typed:
+def typed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
 
-    def type_words(line: str, code: int = 0) -> tuple[str, str]:
+    def type_words(line, code=0):
         assert run(monkeypatch, *line.split()) == code
         return capsys.readouterr()
 
@@ -42,7 +39,7 @@ def typed(tmp_path: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def cloud(tmp_path: Path, monkeypatch: Patch) -> Path:
+def cloud(tmp_path, monkeypatch):
     programs = tmp_path / "bin"
     programs.mkdir()
     (tmp_path / "profile.bytes").write_bytes(PROFILE)
@@ -56,7 +53,7 @@ def cloud(tmp_path: Path, monkeypatch: Patch) -> Path:
     return tmp_path
 
 
-def test_a_dry_run_prints_the_matrix_the_price_and_every_word(tmp_path: Path, typed: Typed) -> None:
+def test_a_dry_run_prints_the_matrix_the_price_and_every_word(tmp_path, typed):
     (tmp_path / "grid.yaml").write_text(GRID)
     report, _, script = typed("characterize grid.yaml --dry-run")[0].partition("# --- ")
     assert all(len(line) <= 80 for line in report.splitlines())
@@ -81,15 +78,13 @@ def test_a_dry_run_prints_the_matrix_the_price_and_every_word(tmp_path: Path, ty
         (SKY.replace("p3.8x", "p3.9x"), "", "grid.yaml:4: targets[0].instance: unknown instance"),
     ],
 )
-def test_what_is_refused_before_anything_is_started(
-    tmp_path: Path, typed: Typed, text: str, words: str, sentence: str
-) -> None:
+def test_what_is_refused_before_anything_is_started(tmp_path, typed, text, words, sentence):
     (tmp_path / "grid.yaml").write_text(text)
     assert sentence in typed(f"characterize grid.yaml{words}", 2)[1]
     assert not (tmp_path / "grid.study").exists()
 
 
-def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, typed: Typed) -> None:
+def test_a_study_on_a_cloud_from_end_to_end(cloud, typed):
     out, _ = typed("characterize grid.yaml --max-dollars 5")
     assert "resnet18 batch 32 on p3.8xlarge: done after" in out
     assert "2 of 2 cells are done." in out
@@ -110,9 +105,7 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, typed: Typed) -> None:
     assert {path.stem for path in (cloud / "paper").iterdir()} == {"stalls-1"}
 
 
-def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
-    cloud: Path, typed: Typed
-) -> None:
+def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(cloud, typed):
     error = typed("report grid.yaml --format pdf -o paper", 2)[1]
     assert "there is nothing to draw of grid.yaml yet" in error
     assert not (cloud / "paper").exists()

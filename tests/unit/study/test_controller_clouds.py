@@ -1,17 +1,12 @@
 """Rented machines by a fake ``sky`` at the process seam: whatever goes wrong, nothing is left running unseen."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, states, study
 
 from stash.study import study_folder
 from stash.study.backend import OpenLease, open_leases, spent_dollars
-from stash.study.controller import RunOutcome
-from stash.study.study_file import StudyFile
 from stash.study.study_folder import folder_of_study
 
 QUOTA = (
@@ -21,19 +16,19 @@ QUOTA = (
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> StudyFile:
+def file(tmp_path):
     return study(SKY, tmp_path)
 
 
-def events(file: StudyFile) -> tuple[study_folder.StudyEvent, ...]:
+def events(file):
     return study_folder.read_events(folder_of_study(file.path).journal)
 
 
-def nothing_left(file: StudyFile, world: FakeWorld, outcome: RunOutcome) -> bool:
+def nothing_left(file, world, outcome):
     return (world.clusters, outcome.left, open_leases(events(file))) == (set(), (), ())
 
 
-def test_cells_share_a_cluster_which_is_gone_at_the_end(file: StudyFile) -> None:
+def test_cells_share_a_cluster_which_is_gone_at_the_end(file):
     outcome = run(file, world := FakeWorld(), dollars=10)
     launches = [words for words in world.commands if words[:2] == ("sky", "launch")]
     assert len({words[words.index("--cluster") + 1] for words in launches}) == 1
@@ -59,9 +54,7 @@ def test_cells_share_a_cluster_which_is_gone_at_the_end(file: StudyFile) -> None
         ),
     ],
 )
-def test_what_cannot_be_had_is_said_once_and_leaves_nothing(
-    file: StudyFile, ending: Ending, why: str
-) -> None:
+def test_what_cannot_be_had_is_said_once_and_leaves_nothing(file, ending, why):
     outcome = run(file, world := FakeWorld(lambda _: ending), dollars=10)
     assert len(world.started) == 1
     (failed,) = [each for each in reading_of(file).standings.values() if each.state == "failed"]
@@ -69,7 +62,7 @@ def test_what_cannot_be_had_is_said_once_and_leaves_nothing(
     assert nothing_left(file, world, outcome)
 
 
-def test_a_preempted_cell_is_run_again_on_a_new_cluster(file: StudyFile) -> None:
+def test_a_preempted_cell_is_run_again_on_a_new_cluster(file):
     taken = iter(
         [Ending(255, "Connection to 1.2.3.4 closed: connection reset by peer", preempts=True)]
     )
@@ -80,9 +73,7 @@ def test_a_preempted_cell_is_run_again_on_a_new_cluster(file: StudyFile) -> None
     assert nothing_left(file, world, outcome)
 
 
-def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(
-    tmp_path: Path, file: StudyFile
-) -> None:
+def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(tmp_path, file):
     run(file, FakeWorld(fetch_fails=2), dollars=10)
     assert states(file) == ["done", "done"]
     (tmp_path / "other").mkdir()
@@ -95,12 +86,12 @@ def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(
     assert nothing_left(other, never, outcome)
 
 
-def test_a_clock_that_is_set_back_between_two_runs_makes_nothing_negative() -> None:
+def test_a_clock_that_is_set_back_between_two_runs_makes_nothing_negative():
     lease = OpenLease("stash-a", opened=100.0, dollars_per_hour=12.0)
     assert (lease.seconds(50.0), lease.cost(50.0)) == (0.0, 0.0)
 
 
-def test_a_teardown_that_never_works_is_named_and_tried_by_the_next_run(file: StudyFile) -> None:
+def test_a_teardown_that_never_works_is_named_and_tried_by_the_next_run(file):
     world = FakeWorld(down_fails=99)
     (sentence,) = run(file, world, dollars=10).left
     assert "may still be running" in sentence
@@ -111,9 +102,7 @@ def test_a_teardown_that_never_works_is_named_and_tried_by_the_next_run(file: St
 
 
 @pytest.mark.parametrize("at", [5, 62, 100])
-def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(
-    file: StudyFile, at: float
-) -> None:
+def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(file, at):
     world = DeadOnKill()
     world.kill_at = world.clock + at
     with pytest.raises(Killed):
@@ -127,9 +116,7 @@ def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(
     assert outcome.dollars == pytest.approx(spent_dollars(events(file)))
 
 
-def test_a_cluster_of_cells_that_left_the_study_is_taken_down(
-    tmp_path: Path, file: StudyFile
-) -> None:
+def test_a_cluster_of_cells_that_left_the_study_is_taken_down(tmp_path, file):
     world = DeadOnKill()
     world.kill_at = world.clock + 20
     with pytest.raises(Killed):
@@ -140,9 +127,7 @@ def test_a_cluster_of_cells_that_left_the_study_is_taken_down(
 
 
 @pytest.mark.parametrize("lease", ["stash-p3-8xlarge-1-abc", "somebodys-own", "--all", "../up"])
-def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(
-    tmp_path: Path, file: StudyFile, lease: str
-) -> None:
+def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(tmp_path, file, lease):
     # GIVEN a journal from somebody else, whose open lease brings commands of its own
     world, journal, pwned = FakeWorld(), folder_of_study(file.path).journal, str(tmp_path / "pwned")
     journal.parent.mkdir()

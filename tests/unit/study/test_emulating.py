@@ -1,7 +1,5 @@
 """An emulated instance: its speeds, its links, and the scales that leave ratios of stalls as they are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,25 +12,24 @@ from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.lab.zoo.registry import WORKLOADS
-from stash.study.cells import Cell
-from stash.study.emulating import FASTEST, STEP_SECONDS, UNSHAPED, EmulatedCell, ring
+from stash.study.emulating import FASTEST, STEP_SECONDS, UNSHAPED, ring
 from stash.study.results import make_results
 
 TWO = "workloads: [{zoo: WORKLOAD}]\ntargets: [{engine: emulated, instance: p3.8xlarge, nodes: [1, 2]FIELDS}]"
 
 
-def made(fields: str = "", workload: str = "resnet50") -> tuple[Cell, ...]:
+def made(fields="", workload="resnet50"):
     return cells_of(
         study(TWO.replace("FIELDS", fields and f", {fields}").replace("WORKLOAD", workload), Path())
     )
 
 
-def bed(cell: Cell) -> EmulatedCell:
+def bed(cell):
     assert cell.emulated is not None
     return cell.emulated
 
 
-def test_devices_take_published_times_and_half_of_their_peak_where_none_are_published() -> None:
+def test_devices_take_published_times_and_half_of_their_peak_where_none_are_published():
     one, two = map(bed, made())
     assert (one.devices, one.ranks, one.network) == (4, 4, None)
     assert one.samples_per_second == two.samples_per_second == pytest.approx(249, rel=0.01)
@@ -46,7 +43,7 @@ def test_devices_take_published_times_and_half_of_their_peak_where_none_are_publ
     assert any("half of the GPU's peak" in fact for fact in other_input.facts)
 
 
-def test_a_step_is_as_long_as_can_be_measured_and_no_link_faster_than_can_be_shaped() -> None:
+def test_a_step_is_as_long_as_can_be_measured_and_no_link_faster_than_can_be_shaped():
     one, two = map(bed, made("ranks: 2"))
     assert one.interconnect == one.shaping_limit == pytest.approx(FASTEST)
     # The compute of 32 samples and a ring of four over links of 34.7 GB/s last longer here, with a bucket's due.
@@ -57,12 +54,12 @@ def test_a_step_is_as_long_as_can_be_measured_and_no_link_faster_than_can_be_sha
     assert FASTEST < two.interconnect <= UNSHAPED
 
 
-def unscaled(cell: EmulatedCell, rate: float | None) -> float:
+def unscaled(cell, rate):
     """Bytes per second that a link would have without the emulation's scales."""
     return (rate or 0.0) * cell.time_scale / cell.scale
 
 
-def test_few_ranks_wait_as_long_as_all_devices_would_whatever_the_scales() -> None:
+def test_few_ranks_wait_as_long_as_all_devices_would_whatever_the_scales():
     fields = "interconnect: 30GB/s, network: 1GB/s"
     all_of_one, all_of_two = map(bed, made(fields))
     two_of_one, two_of_two = map(bed, made(f"{fields}, ranks: 2"))
@@ -76,7 +73,7 @@ def test_few_ranks_wait_as_long_as_all_devices_would_whatever_the_scales() -> No
         made("ranks: 1")
 
 
-def test_results_are_the_instances_seconds_and_samples() -> None:
+def test_results_are_the_instances_seconds_and_samples():
     (cell, _) = made("ranks: 2")
     cell = replace(cell, emulated=replace(bed(cell), time_scale=4.0))
     breakdown = attribute(build(CALM))
@@ -92,7 +89,7 @@ def test_results_are_the_instances_seconds_and_samples() -> None:
     assert found.shares == plain.shares
 
 
-def test_links_follow_from_the_gpus_that_a_machine_gets() -> None:
+def test_links_follow_from_the_gpus_that_a_machine_gets():
     whole, half, apart = (
         bed(made(f"ranks: 2, gpus: {gpus}")[0])
         for gpus in ("[0, 1, 2, 3]", "[0, 1, 4, 5]", "[0, 1, 6, 7]")
@@ -113,6 +110,6 @@ def test_links_follow_from_the_gpus_that_a_machine_gets() -> None:
         ("gpus: [0, 1, 2, 3], interconnect: 1GB/s", r"give either `gpus:`"),
     ],
 )
-def test_gpus_that_cannot_be_had_are_refused(fields: str, why: str) -> None:
+def test_gpus_that_cannot_be_had_are_refused(fields, why):
     with pytest.raises(UserError, match=why):
         made(fields)

@@ -1,11 +1,8 @@
 """Real processes through the study's one seam to them: found again, ended whole, their exit codes kept."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,20 +12,20 @@ from stash.study.study_folder import CellFolder
 
 
 @pytest.fixture
-def cell(tmp_path: Path) -> CellFolder:
+def cell(tmp_path):
     found = CellFolder(tmp_path / "cell")
     found.path.mkdir()
     return found
 
 
-def wait(programs: SystemPrograms, cell: CellFolder, seconds: float = 20.0) -> None:
+def wait(programs, cell, seconds=20.0):
     deadline = time.monotonic() + seconds
     while programs.alive(cell) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not programs.alive(cell)
 
 
-def test_another_controller_finds_it_and_ends_it_in_order(cell: CellFolder) -> None:
+def test_another_controller_finds_it_and_ends_it_in_order(cell):
     first, second = SystemPrograms(), SystemPrograms()
     script = 'trap "echo saved; exit 130" TERM; echo ready; while true; do sleep 0.05; done'
     first.start(("sh", "-c", script), cell.path, cell)
@@ -43,7 +40,7 @@ def test_another_controller_finds_it_and_ends_it_in_order(cell: CellFolder) -> N
     assert cell.status.read_text().strip() == "130"
 
 
-def test_all_that_it_started_ends_with_it(cell: CellFolder) -> None:
+def test_all_that_it_started_ends_with_it(cell):
     programs = SystemPrograms()
     script = 'trap "" INT TERM; setsid sleep 600 & echo $!; sleep 600'
     programs.start(("sh", "-c", script), cell.path, cell)
@@ -57,7 +54,7 @@ def test_all_that_it_started_ends_with_it(cell: CellFolder) -> None:
     assert not cell.status.exists()
 
 
-def test_a_number_that_is_another_processs_by_now_is_left_alone(cell: CellFolder) -> None:
+def test_a_number_that_is_another_processs_by_now_is_left_alone(cell):
     cell.process.write_text(str(os.getpid()))
     handler = signal.signal(signal.SIGINT, lambda *_: pytest.fail("it was not ours"))
     try:
@@ -67,8 +64,8 @@ def test_a_number_that_is_another_processs_by_now_is_left_alone(cell: CellFolder
 
 
 def test_its_clock_goes_on_though_somebody_sets_this_machines(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     programs = SystemPrograms()
     before = programs.now()
     assert before == pytest.approx(time.time(), abs=60)

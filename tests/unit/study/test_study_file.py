@@ -1,7 +1,5 @@
 """Study files: what may stand in them, and that every mistake is told with its line and its field."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -29,7 +27,7 @@ exclude: [{workload: mine, target: p2.8xlarge}]
 """
 
 
-def test_every_kind_of_target_is_read_in_base_units(tmp_path: Path) -> None:
+def test_every_kind_of_target_is_read_in_base_units(tmp_path):
     study = written(GOOD, tmp_path).study
     assert [target.engine for target in study.targets] == ["local", "slurm", "sky", "emulated"]
     local, _, sky, emulated = study.targets
@@ -69,15 +67,13 @@ def test_every_kind_of_target_is_read_in_base_units(tmp_path: Path) -> None:
         ("{workload: mine, target: p2.8xlarge}", "{}", ":12: exclude[0]: give at least one of"),
     ],
 )
-def test_a_mistake_is_told_with_line_and_field(
-    tmp_path: Path, before: str, after: str, sentence: str
-) -> None:
+def test_a_mistake_is_told_with_line_and_field(tmp_path, before, after, sentence):
     with pytest.raises(UserError) as caught:
         written(GOOD.replace(before, after, 1), tmp_path)
     assert f"grid.yaml{sentence}" in str(caught.value)
 
 
-def test_all_mistakes_are_told_at_once_and_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_all_mistakes_are_told_at_once_and_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UserError) as caught:
         written(GOOD.replace("30s", "soon").replace(", partition: gpu", ""), tmp_path)
     assert len(str(caught.value).splitlines()) == 2
@@ -85,7 +81,7 @@ def test_all_mistakes_are_told_at_once_and_a_file_that_is_not_there(tmp_path: Pa
         read_study(Path("/nowhere/grid.yaml"))
 
 
-def test_an_edited_script_is_another_workload(tmp_path: Path) -> None:
+def test_an_edited_script_is_another_workload(tmp_path):
     file = written(GOOD, tmp_path)
     words = file.study.workloads[1].command
     (tmp_path / "train.py").write_text("print(1)")
@@ -99,10 +95,10 @@ def test_an_edited_script_is_another_workload(tmp_path: Path) -> None:
 PAGE = (Path(__file__).parents[3] / "docs" / "format.md").read_text()
 
 
-def section(title: str) -> str:
+def section(title):
     return re.split(r"^##+ ", PAGE.partition(f"# {title}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def test_the_journals_fields_are_on_the_page() -> None:
+def test_the_journals_fields_are_on_the_page():
     text = section("The folder of a study")
     assert [name for name in StudyEvent.model_fields if f"`{name}`" not in text] == []

@@ -1,10 +1,6 @@
 """The report of a study: bars as long as the values they say, what is missing is missing, prices by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from big_studies import grid, many
@@ -35,7 +31,7 @@ repeats: 2
 """
 
 
-def found(folder: Path, text: str = GRID) -> Whole:
+def found(folder, text=GRID):
     """Steps of 0.3 s, 0.1 s more on two nodes, and 0.02 s more in the second repeat."""
     file = study(text, folder)
     cells, measured = cells_of(file), {}
@@ -46,7 +42,7 @@ def found(folder: Path, text: str = GRID) -> Whole:
     return reading_of(file), make_results(cells, measured)
 
 
-def test_repeats_become_one_result_with_its_price(tmp_path: Path) -> None:
+def test_repeats_become_one_result_with_its_price(tmp_path):
     _, every = found(tmp_path)
     assert len(every) == 6
     first = every[0]
@@ -58,7 +54,7 @@ def test_repeats_become_one_result_with_its_price(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(tmp_path_factory):
     """Three of the paper's models at two batches everywhere; one cell failed, one is still to run."""
     reading, every, _ = many(
         grid(("resnet18", "resnet50", "vgg11"), (32, 64)),
@@ -69,13 +65,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return reading, every
 
 
-def result_of(every: Sequence[StudyResult], what: str, where: str) -> StudyResult:
+def result_of(every, what, where):
     return next(
         each for each in every if (each.cell.row_name, each.cell.column_name) == (what, where)
     )
 
 
-def shown(whole: Whole, name: str) -> dict[str, str]:
+def shown(whole, name):
     """What a figure says of every combination, by row and column."""
     grid = make_matrix(*whole, name)
     assert isinstance(grid, Grid)
@@ -86,7 +82,7 @@ def shown(whole: Whole, name: str) -> dict[str, str]:
     }
 
 
-def test_every_workload_has_a_chart_whose_bars_are_as_long_as_the_shares(whole: Whole) -> None:
+def test_every_workload_has_a_chart_whose_bars_are_as_long_as_the_shares(whole):
     _, every = whole
     charts = page(*whole, "grid.yaml", "results").charts
     assert [chart.title for chart in charts] == [
@@ -106,7 +102,7 @@ def test_every_workload_has_a_chart_whose_bars_are_as_long_as_the_shares(whole: 
     )
 
 
-def test_of_an_emulated_study_every_picture_says_so(tmp_path: Path) -> None:
+def test_of_an_emulated_study_every_picture_says_so(tmp_path):
     text = "workloads: [{zoo: vgg11}]\nbatches: 32\ntargets: [{engine: emulated, instance: p3.8xlarge}]\n"
     reading, every, _ = many(text, tmp_path)
     (chart,) = page(reading, every, "grid.yaml", "results").charts
@@ -116,7 +112,7 @@ def test_of_an_emulated_study_every_picture_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["interconnect", "network", "twin", "prep", "fetch", "time", "cost"]
 )
-def test_missing_cells_say_why_in_every_figure(whole: Whole, name: str) -> None:
+def test_missing_cells_say_why_in_every_figure(whole, name):
     texts = shown(whole, name)
     assert texts["vgg11 64 on p2.8xlarge"] == "failed"
     assert texts["resnet18 32 on p3.16xlarge"] == "to run"
@@ -124,7 +120,7 @@ def test_missing_cells_say_why_in_every_figure(whole: Whole, name: str) -> None:
     assert "vgg11 batch 64 on p2.8xlarge: the device has too little memory" in failed.points
 
 
-def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole: Whole) -> None:
+def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole):
     one, texts = result_of(whole[1], "resnet50 32", "p3.8xlarge"), shown(whole, "interconnect")
     seconds = one.seconds["contention"] + one.seconds["interconnect"]
     assert (
@@ -136,8 +132,8 @@ def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole: Whole) -> N
 
 
 def test_the_papers_network_stall_is_held_to_one_machine_with_as_many_of_the_same_gpus(
-    whole: Whole,
-) -> None:
+    whole,
+):
     pairs = {
         (twin.many.cell.place.name, twin.one.cell.place.name): twin
         for twin in find_twins(whole[1]).values()
@@ -155,18 +151,18 @@ def test_the_papers_network_stall_is_held_to_one_machine_with_as_many_of_the_sam
     assert shown(whole, "twin")[at] == f"{twin.share:.0%} of p3.16xlarge"
 
 
-def test_cost_is_told_warm_and_cold(whole: Whole) -> None:
+def test_cost_is_told_warm_and_cold(whole):
     one = result_of(whole[1], "vgg11 32", "p2.xlarge")
     cold = one.dollars_per_million or 0.0
     warm = cold * (1 - one.seconds["fetch"] / one.step.value)
     assert shown(whole, "cost")["vgg11 32 on p2.xlarge"] == f"${warm:.2f} → ${cold:.2f}"
 
 
-def test_a_stall_that_no_cell_knows_is_said_to_be_unknown_with_the_reason(tmp_path: Path) -> None:
+def test_a_stall_that_no_cell_knows_is_said_to_be_unknown_with_the_reason(tmp_path):
     assert make_matrix(*found(tmp_path), "fetch") == "Fetch stall: not asked for (--rungs)."
 
 
-def test_the_papers_line_goes_through_the_models_of_each_place(tmp_path: Path) -> None:
+def test_the_papers_line_goes_through_the_models_of_each_place(tmp_path):
     text = """
 workloads: [{zoo: resnet18}, {zoo: resnet50}, {zoo: resnet34_nobn}, {zoo: vgg11}, {zoo: vgg16_bn}]
 batches: 32
@@ -181,7 +177,7 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     assert line_grids(every[:6]) == ()
 
 
-def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path: Path) -> None:
+def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path):
     reading, every = found(tmp_path)
     step, seconds = Interval(value=1.0), {"compute": 0.5, "network": 0.4, "prep": 0.1}
     other = {**seconds, "network": 0.2, "prep": 0.3}
@@ -201,7 +197,7 @@ def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path: P
     )
 
 
-def test_the_page_says_how_many_cells_are_done_and_that_none_is(tmp_path: Path) -> None:
+def test_the_page_says_how_many_cells_are_done_and_that_none_is(tmp_path):
     file = study(GRID, tmp_path)
     run(file, World(), dollars=1000)
     html = render(page(reading_of(file), found(tmp_path)[1], "grid.yaml", "results"))
@@ -211,7 +207,7 @@ def test_the_page_says_how_many_cells_are_done_and_that_none_is(tmp_path: Path) 
     assert "Cost: no cell that is done has it." in render(empty)
 
 
-def test_the_table_has_every_combination_and_links_each_to_its_profile(whole: Whole) -> None:
+def test_the_table_has_every_combination_and_links_each_to_its_profile(whole):
     reading, every = whole
     first = every[0].cell
     rows = whole_table(

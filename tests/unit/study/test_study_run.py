@@ -18,9 +18,7 @@ SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
 
 
 @pytest.mark.parametrize("at", [5, 62, 125, 190, 239])
-def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(
-    tmp_path: Path, at: float
-) -> None:
+def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(tmp_path, at):
     whole, world = FakeWorld(), DeadOnKill()
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
@@ -35,7 +33,7 @@ def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells
     assert sorted(world.started) == sorted(whole.started)  # adopted, never run twice
 
 
-def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path: Path) -> None:
+def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path):
     file = study(LOCAL, tmp_path)
     bad = FakeWorld(
         lambda title: (
@@ -53,7 +51,7 @@ def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path:
     assert states(file) == ["done"] * 4
 
 
-def test_out_of_memory_spares_larger_batches_and_further_repeats(tmp_path: Path) -> None:
+def test_out_of_memory_spares_larger_batches_and_further_repeats(tmp_path):
     file = study(SIX + "repeats: 2\n", tmp_path)
     text = "error: vgg11 ran out of memory in step 1 of solo; try --batch 32"
     world = FakeWorld(lambda title: Ending(1, text) if "vgg11 batch 64" in title else Ending())
@@ -64,7 +62,7 @@ def test_out_of_memory_spares_larger_batches_and_further_repeats(tmp_path: Path)
     assert sorted(states(file)) == [*["done"] * 8, *["larger"] * 3, "out of memory"]
 
 
-def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
+def test_a_place_whose_first_cell_fails_is_left(tmp_path):
     outcome = run(
         study(LOCAL, tmp_path), world := FakeWorld(lambda _: Ending(1, "error: no such thing"))
     )
@@ -72,7 +70,7 @@ def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
     assert "nothing more was tried" in outcome.not_started[0]
 
 
-def test_two_controllers_never_run_one_study(tmp_path: Path) -> None:
+def test_two_controllers_never_run_one_study(tmp_path):
     file = study(LOCAL, tmp_path)
     with (
         folder_of_study(file.path).lock(),
@@ -81,8 +79,8 @@ def test_two_controllers_never_run_one_study(tmp_path: Path) -> None:
         run(file, FakeWorld())
 
 
-def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path: Path) -> None:
-    def vanished(cell) -> str:
+def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path):
+    def vanished(cell):
         raise StoreError("s3://bucket cannot be reached")
 
     file, notes = study(LOCAL, tmp_path), []
@@ -108,7 +106,7 @@ ENDING = 30.0 + 60.0
 Taken = some.lists(some.floats(1, 20_000), min_size=6, max_size=6)
 
 
-def ran(took: list[float], boot: float, down_fails: int, dollars: float) -> float:
+def ran(took, boot, down_fails, dollars):
     """The dollars that the cloud of a run with this limit has billed."""
     each = iter(took * 4)
     world = FakeWorld(lambda _: Ending(seconds=next(each)), boot=boot, down_fails=down_fails)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from hypothesis import given
@@ -21,23 +19,22 @@ from studies import SKY, Ending, FakeWorld, reading_of, run, study
 from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.study import controller, study_folder
 from stash.study.backend import open_leases
-from stash.study.study_file import StudyFile
 from stash.study.study_folder import folder_of_study
 
 ROOM = str(Path(controller.__file__).parent)
 
 
-def _first(ending: Ending) -> Callable[[], FakeWorld]:
+def _first(ending):
     """A world in which the first cell ends like this, and all others well."""
 
-    def made() -> FakeWorld:
+    def made():
         number = count()
         return FakeWorld(lambda _: ending if next(number) == 0 else Ending())
 
     return made
 
 
-FATES: dict[str, Callable[[], FakeWorld]] = {
+FATES = {
     "all goes well": FakeWorld,
     "the launch fails": _first(
         Ending(1, "sky.exceptions.ClusterSetUpError: pip: no matching distribution")
@@ -55,11 +52,11 @@ BY_DAY = ("all goes well", "machines are taken away", "clusters go at the third 
 
 
 @contextmanager
-def interrupted_at(line: int) -> Iterator[list[int]]:
+def interrupted_at(line):
     """SIGINT at the so-manieth line of the room that is executed; yields how many there were."""
     lines = [0]
 
-    def trace(frame: FrameType, event: str, _: object) -> object:
+    def trace(frame, event, _):
         where = frame.f_code.co_filename
         if not where.startswith(ROOM) or where.endswith(
             "folder.py"
@@ -80,7 +77,7 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
             sys.settrace(before)
 
 
-def interrupted_run(file: StudyFile, world: FakeWorld, line: int) -> tuple[bool, int]:
+def interrupted_run(file, world, line):
     """Whether the interruption came, and how many lines there were."""
     with interrupted_at(line) as lines:
         try:
@@ -90,13 +87,13 @@ def interrupted_run(file: StudyFile, world: FakeWorld, line: int) -> tuple[bool,
     return False, lines[0]
 
 
-def nothing_left(world: FakeWorld) -> None:
+def nothing_left(world):
     assert world.running == {}
     assert world.clusters == set()
 
 
 @cache
-def lines_of(fate: str) -> int:
+def lines_of(fate):
     """How many lines an uninterrupted run has, once the first has imported and cached what later ones find."""
     for _ in range(2):
         with tempfile.TemporaryDirectory() as folder:

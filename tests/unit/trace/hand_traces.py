@@ -1,37 +1,27 @@
 """Traces written by hand: events in microseconds, as torch.profiler writes them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from stash.core.trace_records import Trace
 
 Event = dict[str, Any]
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm>(cutlass::Params)"
 
 
-def kernel(
-    name: str, start: float, stop: float, link: int = 0, stream: int = 7, **args: Any
-) -> Event:
+def kernel(name, start, stop, link=0, stream=7, **args):
     """Work of the device."""
     kind = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
     found = {"correlation": link, "stream": stream, **args}
     return {**note(name, start, stop, stream, kind), "pid": 0, "args": found}
 
 
-def launch(at: float, link: int, long: float = 1) -> Event:
+def launch(at, link, long=1):
     """The call that launches it."""
     call = note("cudaLaunchKernel", at, at + long, kind="cuda_runtime")
     return {**call, "args": {"correlation": link}}
 
 
-def note(
-    name: str, start: float, stop: float, thread: int = 1, kind: str = "user_annotation"
-) -> Event:
+def note(name, start, stop, thread=1, kind="user_annotation"):
     """An annotation, or anything else of the host."""
     return {
         "ph": "X",
@@ -44,9 +34,7 @@ def note(
     }
 
 
-def document(
-    events: Sequence[Event], rank: int | None = 0, world: int | None = None, **head: Any
-) -> dict[str, Any]:
+def document(events, rank=0, world=None, **head):
     """A whole trace."""
     info = (
         {}
@@ -62,13 +50,13 @@ def document(
     }
 
 
-def write(path: Path, events: Sequence[Event], **about: Any) -> Path:
+def write(path, events, **about):
     """As torch.profiler lays it out."""
     path.write_text(json.dumps(document(events, **about), indent=2))
     return path
 
 
-def two_steps() -> list[Event]:
+def two_steps():
     """Two steps of one device, worked by hand.
 
     The first reaches from 0 to 80: compute 10-40, an all-reduce 30-60 of which 20 are exposed, a copy 70-80, and 20
@@ -96,7 +84,7 @@ TWO_STEPS = [
 """What ``two_steps`` are made of, in microseconds."""
 
 
-def per_step(trace: Trace) -> list[dict[str, float]]:
+def per_step(trace):
     """Microseconds of what each step is made of."""
     return [
         {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
@@ -104,11 +92,9 @@ def per_step(trace: Trace) -> list[dict[str, float]]:
     ]
 
 
-def meeting(
-    rank: int, start: float, stop: float, op: str = "allreduce", **facts: Any
-) -> list[Event]:
+def meeting(rank, start, stop, op="allreduce", **facts):
     """One step of a rank that computes until a collective starts, on a clock of its own."""
-    args: Mapping[str, Any] = {
+    args = {
         "Collective name": op,
         "Group size": 2,
         "Process Group Name": "0",

@@ -1,9 +1,6 @@
 """An account of traces is evidence like any other: shown, reported, compared, checked, stored, told to agents."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from hand_traces import meeting, two_steps, write
@@ -72,7 +69,7 @@ def test_it_is_stored_and_listed(saved, tmp_path, run_stash):
     assert (row["kind"], row["ranks"], row["stall"]) == ("trace", 2, "contention")
 
 
-def of_steps(saved: Path, exchange: float) -> Trace:
+def of_steps(saved, exchange):
     """The account with parts known to a tenth, of which exchange is so many seconds."""
     trace = FILE.load(saved)
     parts = [("compute", 0.1), ("exchange", exchange)]

@@ -1,20 +1,15 @@
 """What traces written by hand are made of, against sums worked by hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hand_traces import (
     ALL_REDUCE,
     GEMM,
     TWO_STEPS,
-    Event,
     document,
     kernel,
     launch,
@@ -26,11 +21,11 @@ from hand_traces import (
 )
 
 from stash.core.errors import UserError
-from stash.core.trace_records import TRACE_PARTS, Trace
+from stash.core.trace_records import TRACE_PARTS
 from stash.trace.command import read_job
 
 
-def micros(trace: Trace) -> dict[str, float]:
+def micros(trace):
     """Microseconds of a step, mean over steps and ranks, of what there is."""
     return {part.name: round(part.seconds * 1e6, 3) for part in trace.traced if part.seconds}
 
@@ -50,18 +45,18 @@ def test_the_whole_trace_is_one_step_from_its_first_kernel_to_its_last(tmp_path)
     assert micros(trace) == {"compute": 70.0, "exchange": 20.0, "transfer": 10.0, "host": 40.0}
 
 
-def _cut(text: str) -> str:
+def _cut(text):
     return text[: text.rindex('"name": "ProfilerStep#2"')]
 
 
 EVENTS = '"traceEvents": ['
 
 
-def _with(event: str) -> Callable[[str], str]:
+def _with(event):
     return lambda text: text.replace(EVENTS, f"{EVENTS}{event},")
 
 
-READABLE: dict[str, Callable[[str], str]] = {
+READABLE = {
     "as written": lambda text: text,
     "compact": lambda text: json.dumps(json.loads(text), separators=(",", ":")),
     "only the list": lambda text: json.dumps(json.loads(text)["traceEvents"]),
@@ -102,7 +97,7 @@ def test_events_out_of_order_and_twice_change_nothing(tmp_path):
 
 
 def test_pairs_of_begin_and_end_are_spans(tmp_path):
-    pairs: list[Event] = []
+    pairs = []
     for event in two_steps():
         begin = {**event, "ph": "B"}
         pairs += [
@@ -213,7 +208,7 @@ def test_without_annotations_steps_end_with_the_optimizer(tmp_path):
 # Several ranks
 
 
-def ranks(tmp_path: Path, *traces: list[Event]) -> Trace:
+def ranks(tmp_path, *traces):
     files = [
         str(write(tmp_path / f"rank{n}.json", each, rank=n, world=len(traces)))
         for n, each in enumerate(traces)

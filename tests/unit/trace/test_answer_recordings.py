@@ -1,7 +1,5 @@
 """Traces that were recorded: by jobs that stopped their own time, and by others, whose tools say the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,21 +1,19 @@
 """The critical path of traces written by hand: microseconds of each part, worked by hand."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
-from hand_traces import ALL_REDUCE, GEMM, Event, kernel, launch, meeting, note, two_steps, write
+from hand_traces import ALL_REDUCE, GEMM, kernel, launch, meeting, note, two_steps, write
 
 from stash.trace.command import read_job
 
 
-def wait(start: float, stop: float) -> Event:
+def wait(start, stop):
     """A call that waits for the device."""
     return {**launch(start, 0, stop - start), "name": "cudaStreamSynchronize", "args": {}}
 
 
-SCRIPTS: dict[str, tuple[list[Event], dict[str, float]]] = {
+SCRIPTS = {
     "a stream that is never empty waits for no launch": (
         [
             note("ProfilerStep#1", 0, 100),

@@ -1,19 +1,16 @@
 """Flight recorders' dumps: recorded from two gloo ranks with planted faults, and written by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stash.trace.flight import FlightAccount, account_dumps, rank_of, read_dump
+from stash.trace.flight import account_dumps, rank_of, read_dump
 
 RECORDED = Path("tests/recorded/flight")
 
 
-def recorded(name: str) -> FlightAccount:
+def recorded(name):
     dumps = {path: read_dump(path) for path in sorted((RECORDED / name).iterdir())}
     return account_dumps({rank_of(path, dump): dump for path, dump in dumps.items()})
 
@@ -50,7 +47,7 @@ def test_a_rank_that_comes_late_is_seen(run_stash):
     assert "Rank 1 comes" in run_stash("trace", str(RECORDED / "slow"), "--flight-recorder").out
 
 
-def entry(number: int, **about: Any) -> dict[str, Any]:
+def entry(number, **about):
     return {
         "collective_seq_id": number,
         "profiling_name": "nccl:all_reduce",

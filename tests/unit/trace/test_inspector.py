@@ -1,10 +1,6 @@
 """Dumps of NCCL's Inspector, in lines as its documentation has them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +12,7 @@ from stash.trace.inspector import CommunicatorUse, document, read_dumps
 FIRST = CommunicatorUse("0xa", "AllReduce", 8, 1, 1 << 30)
 
 
-def line(number: int, microseconds: float, communicator: str = "0xa", **more: Any) -> str:
+def line(number, microseconds, communicator="0xa", **more):
     """A collective of 1 GiB of eight ranks; formats v4.0 to v4.2."""
     rate = (1 << 30) / microseconds / 1e3
     performance = {
@@ -33,7 +29,7 @@ def line(number: int, microseconds: float, communicator: str = "0xa", **more: An
     )
 
 
-def batch(*lines: str, count: int | None = None) -> list[str]:
+def batch(*lines, count=None):
     """The same as format v4.3 has them: the communicator once, before its collectives."""
     rows = [json.loads(each) for each in lines]
     marker = {
@@ -44,7 +40,7 @@ def batch(*lines: str, count: int | None = None) -> list[str]:
     return [json.dumps(marker), *(json.dumps({"coll_perf": row["coll_perf"]}) for row in rows)]
 
 
-def files(folder: Path, *ranks: list[str]) -> list[Path]:
+def files(folder, *ranks):
     paths = [folder / f"secret-pid{rank}.log" for rank in range(len(ranks))]
     for path, lines in zip(paths, ranks, strict=True):
         path.write_text("".join(f"{each}\n" for each in lines))

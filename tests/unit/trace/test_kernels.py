@@ -1,7 +1,5 @@
 """The table of kernels: what each name is, and that the table itself is sound."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,19 +1,13 @@
 """Reports of Nsight Systems, written by hand into its tables: the same answer as from a trace of the same events."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hand_traces import (
     ALL_REDUCE,
     GEMM,
     TWO_STEPS,
-    Event,
     kernel,
     launch,
     note,
@@ -37,11 +31,11 @@ INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'secret-host');
 """
 
 
-def report(path: Path, *processes: list[Event], more: str = "") -> Path:
+def report(path, *processes, more=""):
     """Events of processes on devices 0, 1, … as Nsight exports them: in nanoseconds, since the first of them."""
-    texts: dict[str, int] = {}
+    texts = {}
 
-    def text(name: str) -> int:
+    def text(name):
         return texts.setdefault(name, len(texts) + 1)
 
     with closing(sqlite3.connect(path)) as base:
@@ -55,7 +49,7 @@ def report(path: Path, *processes: list[Event], more: str = "") -> Path:
                 stop = start + round(event["dur"] * 1000)
                 link = event.get("args", {}).get("correlation")
                 thread = (pid << 24) + pid + event["tid"] - 1
-                rows: dict[str, tuple[str, tuple[Any, ...]]] = {
+                rows = {
                     "kernel": (
                         "CUPTI_ACTIVITY_KIND_KERNEL",
                         (device, event["tid"], link, pid << 24, text(name)),
@@ -100,7 +94,7 @@ def test_graphs_whose_kernels_are_unknown_are_compute_and_said(tmp_path):
     assert any("--cuda-graph-trace=node" in text for text in trace.warnings)
 
 
-def renamed(*names: str) -> list[Event]:
+def renamed(*names):
     events = two_steps()
     events[0]["name"], events[8]["name"] = names
     return events
@@ -126,7 +120,7 @@ def test_names_that_are_no_steps_make_the_whole_report_one(tmp_path):
     assert len(trace.steps) == 1
 
 
-def meeting(start: float, stop: float, shift: float) -> list[Event]:
+def meeting(start, stop, shift):
     return [
         note("step 3", shift, shift + 130),
         launch(shift + 1, 1),
@@ -195,11 +189,11 @@ def test_what_a_report_may_lack_changes_nothing(how, tmp_path):
     )
 
 
-def _rewritten(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+def _rewritten(change):
     return lambda path: path.write_bytes(change(path.read_bytes())) and None
 
 
-def _view(path: Path) -> None:
+def _view(path):
     with closing(sqlite3.connect(path)) as base:
         base.executescript(
             "DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY; DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; CREATE VIEW "
@@ -208,7 +202,7 @@ def _view(path: Path) -> None:
         )
 
 
-def _of_others(path: Path) -> None:
+def _of_others(path):
     path.unlink()
     with closing(sqlite3.connect(path)) as base:
         base.executescript("CREATE TABLE notes (id INTEGER); INSERT INTO notes VALUES (1)")

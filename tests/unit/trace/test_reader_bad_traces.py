@@ -1,7 +1,5 @@
 """What is no trace, or not one job's: one sentence that says what to do, exit code 2."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle
@@ -9,7 +7,6 @@ import random
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hand_traces import document, two_steps, write
@@ -21,10 +18,10 @@ from stash.trace.command import read_job
 EXECUTION_TRACE = '{"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1, "name": "x"}]}'
 
 
-def _files(folder: Path, case: str) -> list[str]:
+def _files(folder, case):
     """The words of the command line for a case."""
     text = json.dumps(document(two_steps()))
-    made: dict[str, Any] = {
+    made = {
         "an empty folder": {},
         "other files": {"notes.txt": "hello"},
         "no events": {"a.json": "{}"},
@@ -121,7 +118,7 @@ def test_damaged_traces_end_in_an_answer_or_one_sentence(tmp_path):
 
 
 class _Hostile:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (print, ("this must never be called",))
 
 

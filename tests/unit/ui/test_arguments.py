@@ -1,7 +1,5 @@
 """Where Stash's options end and the job's words begin."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

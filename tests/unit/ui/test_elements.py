@@ -1,10 +1,7 @@
 """Elements hold what they are given as text; no other file writes markup around what it is given."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -124,10 +121,10 @@ def test_markdown_of_any_text_is_that_text(text):
     assert made.count("<td") == 2
 
 
-def _markup(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _markup(tree):
     """Where a text that opens an element is put together with another."""
     for node in ast.walk(tree):
-        parts: list[ast.AST] = []
+        parts = []
         if isinstance(node, ast.JoinedStr):
             parts = list(node.values)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
@@ -147,7 +144,7 @@ def _markup(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, part.value
 
 
-def _says_so(tree: ast.AST) -> bool:
+def _says_so(tree):
     return any(
         isinstance(node, ast.Call)
         and getattr(node.func, "id", "") == "Markup"

@@ -1,7 +1,5 @@
 """``[tool.stash]`` of pyproject.toml: defaults of budgets and limits, where they come from, what is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,24 +9,24 @@ from stash.core.errors import UserError
 from stash.monitor.watch_options import WatchCommandOptions
 from stash.ui.options import Options, declarations
 from stash.ui.project import COMMANDS as OF_PROJECTS
-from stash.ui.project import ProjectDefaults, read_defaults, read_power_price
+from stash.ui.project import read_defaults, read_power_price
 
 WATCH = declarations(WatchCommandOptions)
 GOLDEN = str(Path(__file__).parents[2] / "golden/one-node.stash.json")
 
 
-def write(folder: Path, text: str) -> Path:
+def write(folder, text):
     file = folder / "pyproject.toml"
     file.write_text(text)
     return file
 
 
-def read(folder: Path, text: str) -> ProjectDefaults | None:
+def read(folder, text):
     write(folder, text)
     return read_defaults("watch", WATCH, folder)
 
 
-def stash(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
+def stash(monkeypatch, folder, *words):
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", ["stash", *words])
     with pytest.raises(SystemExit) as end:
@@ -51,7 +49,7 @@ def test_without_a_table_there_are_none(tmp_path):
     assert read(tmp_path, "[project]\nname = 'x'\n") is None
 
 
-def test_a_project_says_what_power_costs(tmp_path: Path) -> None:
+def test_a_project_says_what_power_costs(tmp_path):
     assert read_power_price(tmp_path) is None
     write(tmp_path, '[tool.stash]\npower-price = "$0.15/kWh"\n[tool.stash.watch]\n')
     assert read_power_price(tmp_path) == 0.15
@@ -59,7 +57,7 @@ def test_a_project_says_what_power_costs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("price", ['"0.15"', "0.15", '"€0.15/kWh"', '"$3/h"'])
-def test_a_price_of_power_that_is_none_is_refused(tmp_path: Path, price: str) -> None:
+def test_a_price_of_power_that_is_none_is_refused(tmp_path, price):
     write(tmp_path, f"[tool.stash]\npower-price = {price}\n")
     with pytest.raises(
         UserError, match=r"pyproject.toml: \[tool.stash\] power-price: .*\$0.12/kWh"
@@ -94,7 +92,7 @@ def test_a_mistake_is_one_sentence_that_names_the_file(text, why, tmp_path):
 
 
 def test_every_command_with_such_options_is_named():
-    def model(name: str) -> type[Options]:
+    def model(name):
         command = COMMANDS[name].load(name)
         return getattr(getattr(command, "callback", None), "model", Options)
 

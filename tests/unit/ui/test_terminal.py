@@ -108,7 +108,7 @@ def test_control_characters_reach_no_terminal():
 
 
 def test_the_least_important_columns_go_first_and_are_named():
-    def heads(width: int | None) -> list[str]:
+    def heads(width):
         return make_listing(RANKED, width).text.plain.splitlines()[0].split()
 
     assert heads(None) == ["stall", "time", "95%", "share", "remark"]
@@ -212,7 +212,7 @@ def test_every_text_of_a_page_becomes_ascii_and_nothing_else_changes():
     )
 
 
-def test_a_name_is_never_broken_in_two() -> None:
+def test_a_name_is_never_broken_in_two():
     name = "TorchBindOpOverload.__call__"
     grid = replace(
         SENTENCES, rows=(("train.py:40", "2.06 ms a step", f"for x in loader: (in {name})"),)
@@ -221,7 +221,7 @@ def test_a_name_is_never_broken_in_two() -> None:
         assert name in render(Page("p", grids=(grid,)), width)
 
 
-def test_a_table_says_how_wide_it_has_to_be_for_what_it_leaves_out() -> None:
+def test_a_table_says_how_wide_it_has_to_be_for_what_it_leaves_out():
     wide = replace(RANKED, rows=(("network", "30.0 ms", "± 1.0", "33%", "slower " * 6),))
     text = " ".join(render(Page("p", grids=(wide,)), 60).split())
     needed = re.search(r"Left out: .* \(needs (\d+) columns; in a pipe, COLUMNS=\1\)", text)
@@ -230,5 +230,5 @@ def test_a_table_says_how_wide_it_has_to_be_for_what_it_leaves_out() -> None:
     assert "Left out" in render(Page("p", grids=(wide,)), int(needed[1]) - 1)
 
 
-def test_a_title_without_a_subtitle_leaves_one_blank_line_however_long() -> None:
+def test_a_title_without_a_subtitle_leaves_one_blank_line_however_long():
     assert "\n\n\n" not in render(Page("a title " * 20, verdict=("Well.",)), 60)

@@ -1,7 +1,5 @@
 """What is printed once its reader is gone: lost, and no error."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """Boxes: words that fit, and what pointing at one tells."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 from hypothesis import given
@@ -14,7 +12,7 @@ EVERYWHERE = ((0.0, 1.0), (0.0, 1.0))
 sizes = st.floats(12, 400)
 
 
-def drawn(mark: Tile, width: float = 80.0, height: float = 34.0) -> ElementTree.Element:
+def drawn(mark, width=80.0, height=34.0):
     return ElementTree.fromstring(
         f"<svg>{tile(mark, 10.0, 20.0, 10.0 + width, 20.0 + height)}</svg>"
     )

@@ -227,7 +227,15 @@ class Testbed:
     def start(self) -> None:
         """Sweep what dead testbeds left, set up, and verify links and disks; leaves nothing behind if that fails."""
         require_programs()
-        self._check_memory()
+        import psutil
+
+        ranks = self.nodes * self.topology.devices
+        free = psutil.virtual_memory().available
+        if ranks * RANK_BYTES > free:
+            raise UserError(
+                f"{ranks} ranks need about {format_bytes(ranks * RANK_BYTES)} of memory and {format_bytes(free)} are "
+                f"free; use {int(free // RANK_BYTES)} or fewer"
+            )
         try:
             sweep()
             self._executor.do(self.steps)
@@ -343,14 +351,3 @@ class Testbed:
         if not 0 <= node < self.nodes:
             raise UserError(f"there is no node {node}: the nodes are 0 to {self.nodes - 1}")
         return node
-
-    def _check_memory(self) -> None:
-        import psutil
-
-        ranks = self.nodes * self.topology.devices
-        free = psutil.virtual_memory().available
-        if ranks * RANK_BYTES > free:
-            raise UserError(
-                f"{ranks} ranks need about {format_bytes(ranks * RANK_BYTES)} of memory and {format_bytes(free)} are "
-                f"free; use {int(free // RANK_BYTES)} or fewer"
-            )

@@ -44,7 +44,10 @@ class Tokens(Dataset[Sample]):
         return self.ends[-1] if self.ends else 0
 
     def __getitem__(self, index: int) -> Sample:
-        file, offset = _locate(self.ends, index)
+        if not 0 <= index < self.ends[-1]:
+            raise IndexError(index)
+        file = bisect_right(self.ends, index)
+        offset = index - (self.ends[file - 1] if file else 0)
         path = self.files[file]
         stored = np.memmap(path, dtype="<u2", mode="r")
         ids = torch.from_numpy(
@@ -56,14 +59,6 @@ class Tokens(Dataset[Sample]):
             )
         start, end = sorted(random.Random(index).choices(range(self.length), k=2))
         return ids, torch.tensor(start), torch.tensor(end)
-
-
-def _locate(ends: list[int], index: int) -> tuple[int, int]:
-    """File and position inside it of the sample ``index``; raises IndexError past the end."""
-    if not 0 <= index < ends[-1]:
-        raise IndexError(index)
-    file = bisect_right(ends, index)
-    return file, index - (ends[file - 1] if file else 0)
 
 
 # The right reader for a folder, or random samples from memory.

@@ -290,7 +290,11 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     own = strip_wraps(
         next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output)
     )
-    ranks = [*find_reported(evidence.output), *_find_terminated(own)]
+    # What the parent of `mp.spawn` says of a rank that was killed.
+    names = {number.name: number for number in signal.Signals}
+    found = [(rank, names.get(name)) for rank, name in _TERMINATED.findall(own)]
+    terminated = [ReportedRank(int(rank), -number) for rank, number in found if number is not None]
+    ranks = [*find_reported(evidence.output), *terminated]
     killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
     if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
         return _ended_by_signal(killed, evidence)
@@ -307,7 +311,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if known is not None:
         return known
     if own:
-        return Diagnosis(f"{evidence.title} failed {evidence.moment}: {_exception_line(own)}", own)
+        # The line of a traceback that names the exception.
+        lines = [line for line in own.strip().splitlines() if _EXCEPTION.match(line)]
+        message = lines[-1] if lines else own.strip().splitlines()[-1]
+        exception_line = (
+            message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} …"
+        )
+        return Diagnosis(f"{evidence.title} failed {evidence.moment}: {exception_line}", own)
     mistake = _MISTAKE.search(evidence.output)
     if mistake:
         return Diagnosis(mistake[1], users_mistake=True)
@@ -365,13 +375,6 @@ def _diagnose_ending(evidence: Evidence, root_cause: ReportedRank | None) -> Dia
     why = find_stated_cause(evidence.output)
     ended = f"{evidence.title} ended with exit code {code}{shells} {evidence.moment}"
     return Diagnosis(f"{ended}: {why}" if why else ended, own_output(evidence.output))
-
-
-def _find_terminated(traceback: str) -> list[ReportedRank]:
-    """What the parent of ``mp.spawn`` says of a rank that was killed."""
-    names = {number.name: number for number in signal.Signals}
-    found = [(rank, names.get(name)) for rank, name in _TERMINATED.findall(traceback)]
-    return [ReportedRank(int(rank), -number) for rank, number in found if number is not None]
 
 
 def _connection_lost(
@@ -434,13 +437,6 @@ def diagnose_lost_nodes(nodes: Sequence[tuple[int, str]], since: float, steps: i
     )
     at = time.strftime("%H:%M:%S", time.localtime(since))
     return Diagnosis(f"{who} stopped answering at {at}, after {steps} training steps: {what} down")
-
-
-def _exception_line(traceback: str) -> str:
-    """The line of a traceback that names the exception."""
-    lines = [line for line in traceback.strip().splitlines() if _EXCEPTION.match(line)]
-    message = lines[-1] if lines else traceback.strip().splitlines()[-1]
-    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} …"
 
 
 def _describe_progress(steps: Mapping[int, int]) -> str:

@@ -189,15 +189,13 @@ def describe_process(pid: int) -> str:
     if status is None:
         return ""
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - status.age))
-    command = printable_line(shlex.join(mask_words(_typed_words(words))), _MOST_CHARACTERS)
-    return f"`{command}` (process {pid}, since {since})"
-
-
-def _typed_words(words: list[str]) -> list[str]:
-    """A command of Stash without the interpreter that runs it."""
+    # A command of Stash without the interpreter that runs it.
     if len(words) > 1 and os.path.basename(words[1]) == "stash":
-        return ["stash", *words[2:]]
-    return ["stash", *words[3:]] if words[1:3] == ["-m", "stash"] else words
+        typed_words = ["stash", *words[2:]]
+    else:
+        typed_words = ["stash", *words[3:]] if words[1:3] == ["-m", "stash"] else words
+    command = printable_line(shlex.join(mask_words(typed_words)), _MOST_CHARACTERS)
+    return f"`{command}` (process {pid}, since {since})"
 
 
 def _warn_of_no_lock(folder: Path) -> None:

@@ -153,21 +153,18 @@ class ProfileSession:
             stack.enter_context(GuardedFiles(folder.path, locked))
             self.measurement.begin(number_nodes(self.measurement.cluster))
             self.launches = self.launches.move(folder.path, watcher)
-            result = self._measure_in(folder)
+            swept = killed_run_sentences(folder.swept)
+            self.measurement.gathered.note(*swept)
+            try:
+                result = self._measure_rungs()
+            except KeyboardInterrupt:
+                result = self._make_result("interrupted", None, interrupted=True)
+            log, failure = self.launches.log_path(), result.failure
+            fails = failure is not None and not failure.users_mistake
+            kept = folder.keep_file(log) if fails and log is not None and log.exists() else None
+            left = tuple(self.measurement.gathered.left_files)
+            result = replace(result, swept=tuple(swept), left_files=left, log=kept)
         return result
-
-    def _measure_in(self, folder: TemporaryFolder) -> Result:
-        swept = killed_run_sentences(folder.swept)
-        self.measurement.gathered.note(*swept)
-        try:
-            result = self._measure_rungs()
-        except KeyboardInterrupt:
-            result = self._make_result("interrupted", None, interrupted=True)
-        log, failure = self.launches.log_path(), result.failure
-        fails = failure is not None and not failure.users_mistake
-        kept = folder.keep_file(log) if fails and log is not None and log.exists() else None
-        left = tuple(self.measurement.gathered.left_files)
-        return replace(result, swept=tuple(swept), left_files=left, log=kept)
 
     def _measure_rungs(self) -> Result:
         m = self.measurement

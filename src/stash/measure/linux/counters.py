@@ -89,18 +89,15 @@ def read_totals() -> Totals:
             if not glob(f"/sys/class/net/{name.strip()}/lower_*")
         )
     with suppress(OSError, ValueError, IndexError), open("/proc/diskstats") as file:
-        devices = _whole_disks()
+        # Block devices that lie on no other one (LVM, encryption, RAID) and on no file: what is
+        # read counts once.
+        devices = {
+            name
+            for name in os.listdir("/sys/block")
+            if not name.startswith(("loop", "zram")) and not glob(f"/sys/block/{name}/slaves/*")
+        }
         read = sum(int(row[5]) * 512 for row in map(str.split, file) if row[2] in devices)
     return Totals(cores, allowed, sent, read)
-
-
-def _whole_disks() -> set[str]:
-    """Block devices that lie on no other one (LVM, encryption, RAID) and on no file: what is read counts once."""
-    return {
-        name
-        for name in os.listdir("/sys/block")
-        if not name.startswith(("loop", "zram")) and not glob(f"/sys/block/{name}/slaves/*")
-    }
 
 
 class Activity(NamedTuple):

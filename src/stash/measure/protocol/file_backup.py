@@ -222,22 +222,22 @@ class FileBackup:
                     ),
                 )
         else:
-            self._note_renaming(source, named)
+            # What goes from a folder of the job's goes under its new name too, whichever process
+            # made it.
+            made = [
+                kept.path
+                for kept in entries_of(Path(self._file)) or ()
+                if kept.how in ("made", "whole")
+            ]
+            parts = [""] if source in made and not os.path.lexists(named) else []
+            parts += [
+                path.removeprefix(source) for path in made if path.startswith(source + os.sep)
+            ]
+            for part in parts:
+                self._note_own(named + part)
+                self._note_in_ledger(self._note_passing, named + part)
         if own:
             self._note_own(named)
-
-    def _note_renaming(self, source: str, target: str) -> None:
-        """What goes from a folder of the job's goes under its new name too, whichever process made it."""
-        made = [
-            kept.path
-            for kept in entries_of(Path(self._file)) or ()
-            if kept.how in ("made", "whole")
-        ]
-        parts = [""] if source in made and not os.path.lexists(target) else []
-        parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
-        for part in parts:
-            self._note_own(target + part)
-            self._note_in_ledger(self._note_passing, target + part)
 
     def writes_new_file(self, path: str) -> None:
         """It is about to be written by a job that has begun to train, if it is not there yet."""

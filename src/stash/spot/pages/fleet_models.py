@@ -8,7 +8,7 @@ from stash.core.formatting import format_quantity, format_span
 from stash.core.units import format_bytes, format_count, format_seconds
 from stash.spot.fleet_records import FleetModel, FleetSpeed
 from stash.spot.pages.fleet_plan import fleet
-from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay
+from stash.spot.run_records import LearnedCurve, LossReplay
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -93,6 +93,11 @@ def page_of_curve(curve: LearnedCurve) -> Page:
     """How sure updates to a loss are, on what that rests, and every replay."""
     fitted, seen = curve.fitted, curve.learned_range
     took = sum(each.seconds for each in curve.replays)
+    first, last = fitted.curve.levels[0], fitted.curve.levels[-1]
+    levels = (
+        f"N to {first.workers_exponent:.2f} and bw to {first.batch_exponent:.2f} at {first.loss:.3g}, "
+        f"{last.workers_exponent:.2f} and {last.batch_exponent:.2f} at {last.loss:.3g}"
+    )
     facts = (
         (
             "model",
@@ -116,7 +121,7 @@ def page_of_curve(curve: LearnedCurve) -> Page:
             f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
             f"(median), {_percent(fitted.worst_error)} nine times in ten",
         ),
-        ("updates", f"grow with {_levels(fitted)}"),
+        ("updates", f"grow with {levels}"),
     )
     replays = tuple(map(_replay, curve.replays))
     head = ("mean batch", "updates", "loss")
@@ -132,14 +137,6 @@ def page_of_curve(curve: LearnedCurve) -> Page:
                 grids=(Grid("", head, replays, frozenset({3}), first="workers"),),
             ),
         ),
-    )
-
-
-def _levels(fitted: FittedLoss) -> str:
-    first, last = fitted.curve.levels[0], fitted.curve.levels[-1]
-    return (
-        f"N to {first.workers_exponent:.2f} and bw to {first.batch_exponent:.2f} at {first.loss:.3g}, "
-        f"{last.workers_exponent:.2f} and {last.batch_exponent:.2f} at {last.loss:.3g}"
     )
 
 

@@ -45,7 +45,18 @@ def page(plan: FleetPlan, source: str) -> Page:
         "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
     )
     rows = tuple(_other(plan))
-    how = (_proof(plan), *plan.pool.notes)
+    took = f"{plan.evaluations:,} fleets weighed in {plan.search_seconds:.2f} s"
+    if plan.chosen is None:
+        proof = f"{took}."
+    else:
+        ventured = 1 if plan.risk is None else plan.risk.weighed
+        if ventured > 1 and plan.optimal:
+            proof = f"No fleet in the pool that is in time often enough costs less: {ventured} played, {took}."
+        elif plan.optimal:
+            proof = f"Nothing in the pool is cheaper: {took}."
+        else:
+            proof = f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."
+    how = (proof, *plan.pool.notes)
     grid = Grid(
         "Other fleets", ("cost", "time", "why"), rows, frozenset({0, 3}), first="fleet", prose=True
     )
@@ -162,18 +173,6 @@ def _share(value: float) -> str:
     if 1 - _HARDLY < value < 1:
         return "over 99.9%"
     return "below 0.1%" if 0 < value < _HARDLY else f"{value:.1%}"
-
-
-def _proof(plan: FleetPlan) -> str:
-    took = f"{plan.evaluations:,} fleets weighed in {plan.search_seconds:.2f} s"
-    if plan.chosen is None:
-        return f"{took}."
-    ventured = 1 if plan.risk is None else plan.risk.weighed
-    if ventured > 1 and plan.optimal:
-        return f"No fleet in the pool that is in time often enough costs less: {ventured} played, {took}."
-    if plan.optimal:
-        return f"Nothing in the pool is cheaper: {took}."
-    return f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."
 
 
 def _time(seconds: float) -> str:

@@ -42,9 +42,10 @@ def page(log: SpotLog, source: str = "") -> Page:
     if books is not None:
         kept = "no lease lost, none trained on twice" if books.wrong is None else "see below"
         booked = f"{books.done:,} samples trained on, {format_count(books.reissued, 'lease')} given out again: {kept}"
+    number = _UNKNOWN if log.loss is None else f"{log.loss:.4g}"
     sums = (
         f"{speed}; {expected}",
-        f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
+        f"loss {number} (mean of the last {log.loss_window} updates); {_stale(log)}",
         booked,
     )
     wrong = (
@@ -88,10 +89,6 @@ def _grids(log: SpotLog) -> Iterator[Grid]:
         head_of_takeovers = ("notice", "missed", "decided", "joined", "by")
         rows = tuple(map(_takeover, log.takeovers))
         yield Grid("", head_of_takeovers, rows, frozenset({0, 5}), first="gone")
-
-
-def _number(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.4g}"
 
 
 def _stale(log: SpotLog) -> str:

@@ -30,7 +30,7 @@ from stash.spot.train.run_orders import (
 
 if TYPE_CHECKING:
     from stash.spot.train.actors import ActorFleet
-    from stash.spot.train.coordinator import NotFinite, UpdateDone
+    from stash.spot.train.coordinator import UpdateDone
 
 _POLL = 0.1
 _ARRIVAL_SECONDS = 300.0
@@ -212,7 +212,12 @@ class TrainingHead:
             self._began = self._saved = time.monotonic()
             self._emit("began", "")
         if failure is not None and self._diverged is None:
-            self._diverged = _describe_divergence(failure)
+            lease = failure.lease
+            self._diverged = (
+                f"the gradients of {failure.worker} on the samples {lease.start} to {lease.stop} are not finite (loss "
+                f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a lower "
+                "learning rate or clipped gradients, and look at the data"
+            )
         if refused:
             self._reconcile()
 
@@ -288,13 +293,7 @@ class TrainingHead:
 
         ``None`` samples: a server went before everything was saved.
         """
-        self._drain()
-        is_saved = self._save_all()
-        books, missing = self._audit_books()
-        return books, missing if is_saved else None
-
-    def _drain(self) -> None:
-        """Wait for workers a little, for a server's successor and what others left undone longer."""
+        # Wait for workers a little, for a server's successor and what others left undone longer.
         began = time.monotonic()
         while True:
             patience = self._fleet.ask("end", self._diverged is None)
@@ -307,6 +306,9 @@ class TrainingHead:
                 break
             self._take_changes()
         self._follow()
+        is_saved = self._save_all()
+        books, missing = self._audit_books()
+        return books, missing if is_saved else None
 
     def _take_changes(self) -> None:
         for change in self._fleet.changes(_POLL):
@@ -343,16 +345,6 @@ class TrainingHead:
             for place in self._orders.workers:
                 if not self._is_there(place.name):
                     self._start_worker(place)
-
-
-def _describe_divergence(failure: NotFinite) -> str:
-    """No server applied it, so what was trained before is whole."""
-    lease = failure.lease
-    return (
-        f"the gradients of {failure.worker} on the samples {lease.start} to {lease.stop} are not finite (loss "
-        f"{failure.loss:g}), and were not applied: the training diverges, or these samples are bad; try a lower "
-        "learning rate or clipped gradients, and look at the data"
-    )
 
 
 def main(folder: Path) -> int:

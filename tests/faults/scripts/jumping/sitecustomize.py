@@ -10,7 +10,7 @@ import time
 _real = time.time
 
 
-def _jumped() -> float:
+def _jumped():
     try:
         jump = os.open(os.environ["FAULTS_JUMP"], os.O_RDONLY)
     except OSError:

@@ -1,7 +1,5 @@
 """An emulated device: its times, its gradients, its slow ranks."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -14,14 +12,14 @@ from stash.lab.testbed.emulation import Emulation, LayerSpec
 class Clock:
     """Time that passes only in sleeps, each of which ends late."""
 
-    def __init__(self, late: float) -> None:
+    def __init__(self, late):
         self.now = 100.0
         self.late = late
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.now += seconds + self.late
 
 

@@ -1,7 +1,5 @@
 """What a machine cannot give is refused in one sentence that says what to do, and nothing is left behind."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
@@ -18,7 +16,7 @@ from stash.lab.testbed.bed import Testbed
 NAMESPACES = Path("/run/netns")
 
 
-def refused(bed: Testbed, words: str) -> str:
+def refused(bed, words):
     """The sentence a start ends in; nothing of that testbed is there afterwards."""
     with pytest.raises(UserError, match=words) as caught:
         bed.start()
@@ -39,9 +37,9 @@ def test_a_user_without_rights_is_told_to_use_sudo(monkeypatch):
 def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(
     monkeypatch,
 ):
-    done: list[tuple[str, ...]] = []
+    done = []
 
-    def run(argv: tuple[str, ...], patience: float = 0.0) -> SimpleNamespace:
+    def run(argv, patience=0.0):
         done.append(argv)
         if argv[:3] == ("ip", "netns", "pids"):
             raise StashError("`ip netns pids` did not end within 30 s")

@@ -1,9 +1,5 @@
 """The description of an emulated model: read, scaled, written back, and refused by line and field."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stash.core.errors import UserError
@@ -21,7 +17,7 @@ optimizer_seconds: 1ms
 """
 
 
-def written(folder: Path, text: str) -> Path:
+def written(folder, text):
     path = folder / "model.yaml"
     path.write_text(text)
     return path

@@ -1,7 +1,5 @@
 """Steps that are run and undone, and what is said of those that fail."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

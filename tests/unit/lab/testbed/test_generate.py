@@ -1,11 +1,8 @@
 """Emulations of zoo models on a GPU, from operations and bytes."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.errors import UserError
-from stash.lab.testbed.emulation import Emulation
 from stash.lab.testbed.generate import emulate_workload
 from stash.lab.zoo.registry import workload
 
@@ -25,7 +22,7 @@ def test_rates_that_are_not_positive_are_refused():
 
 
 def test_half_precision_moves_half_the_bytes_and_exchanges_the_same_gradients():
-    def at(value_bytes: int) -> Emulation:
+    def at(value_bytes):
         return emulate_workload("alexnet", 1e30, 1e9, batch=2, value_bytes=value_bytes)
 
     whole, half = at(4), at(2)  # so many operations per second that only bytes take time

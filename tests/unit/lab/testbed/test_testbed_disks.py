@@ -1,15 +1,12 @@
 """A limited disk is measured until it is right, or refused with what was measured."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from stash.core.errors import UserError
 from stash.lab.testbed import verify
-from stash.lab.testbed.topology import Topology, make_topology
+from stash.lab.testbed.topology import make_topology
 from stash.lab.testbed.verify import ShapedLink
 
 
@@ -29,11 +26,11 @@ def test_a_disk_that_is_off_is_refused_with_what_was_measured(measured, words):
     )
 
 
-def limited() -> Topology:
+def limited():
     return make_topology(2, overrides={1: {"disk": "100MB/s"}})
 
 
-def answers(*lines: str) -> verify.Command:
+def answers(*lines):
     """Commands that print one line after the other."""
     left = iter(lines)
     return lambda words, node: ("sh", "-c", next(left))
@@ -47,7 +44,7 @@ def test_a_disk_is_measured_again_when_it_is_off_and_only_where_it_is_limited():
 
 
 def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path):
-    def on_node(words: Sequence[str], node: int) -> tuple[str, ...]:
+    def on_node(words, node):
         return tuple(words)
 
     with pytest.raises(

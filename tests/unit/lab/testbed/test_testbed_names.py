@@ -1,7 +1,5 @@
 """Names tell whose a thing is, and whether its owner still runs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A file read past the page cache: how much at once, and that it comes from the disk."""
 
-from __future__ import annotations
-
 import os
 
 import psutil

@@ -1,16 +1,11 @@
 """The script that trains an emulated model: what its samples take, and what it refuses."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from data_folder import fill
 from manual_clock import Clock
-from torch import Tensor
 
 from stash.core import pagecache
 from stash.lab.testbed import train_emulated
@@ -23,7 +18,7 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path, monkeypatch):
         path.write_bytes(b"x" * 5000)
     layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
     emulation = Emulation(layers=(layer,), prep_seconds=0.02, read_seconds=0.1)
-    cold: set[int] = set()
+    cold = set()
     monkeypatch.setattr(
         train_emulated, "_read_cached", lambda file: os.fstat(file).st_ino not in cold
     )
@@ -45,7 +40,7 @@ def test_what_a_watch_on_opened_files_takes_is_not_made_up_for(tmp_path, monkeyp
     clock = Clock()
     monkeypatch.setattr(train_emulated, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
 
-    def open_slowly(*arguments: Any, **settings: Any) -> Any:
+    def open_slowly(*arguments, **settings):
         clock.act(0.005)
         return open(*arguments, **settings)
 
@@ -64,8 +59,8 @@ def test_what_a_fast_disk_reads_at_once_was_not_cached_before(tmp_path):
             assert train_emulated._read_cached(file.fileno())
 
 
-def _counting(seen: list[object], forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def counted(model: train_emulated.EmulatedModel, inputs: Tensor) -> Tensor:
+def _counting(seen, forward):
+    def counted(model, inputs):
         seen.append(inputs)
         return forward(model, inputs)
 
@@ -87,7 +82,7 @@ def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
         "step",
         lambda self: (steps.append(len(batches)), ends(self)),
     )
-    batches: list[object] = []
+    batches = []
     monkeypatch.setattr(
         train_emulated.EmulatedModel,
         "forward",

@@ -1,7 +1,5 @@
 """What is asked of a testbed, read from words and refused in words."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.errors import UserError

@@ -1,7 +1,5 @@
 """When a link carries what was asked, and how long that takes to say."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -34,7 +32,7 @@ def test_many_slow_links_are_waited_for_as_long_as_all_of_them_take(
 ):
     waited = []
 
-    def measured(argv: tuple[str, ...], patience: float) -> subprocess.CompletedProcess[str]:
+    def measured(argv, patience):
         waited.append(patience - sum(each["seconds"] for each in json.loads(argv[-1])))
         return subprocess.CompletedProcess(argv, 0, json.dumps([125_000.0] * 128), "")
 

@@ -1,14 +1,12 @@
 """What a testbed would do to a machine, read without being root: switch, links, shaping."""
 
-from __future__ import annotations
-
 from stash.lab.testbed import wiring
 from stash.lab.testbed.topology import Owner, make_topology, owner_of
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
-def lines(*args: object, **options: object) -> list[str]:
+def lines(*args, **options):
     return [step.describe() for step in wiring.set_up(*args, **options)]
 
 

@@ -1,7 +1,5 @@
 """Limits in control groups: the steps for either version, and a tree that answers them as the kernel does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -56,7 +54,7 @@ def test_a_limit_without_a_controller_is_refused():
     ],
 )
 def test_the_controller_is_found_in_the_mount_table(mounts, found):
-    def read(path: str) -> str:
+    def read(path):
         if path.startswith("/unreadable"):
             raise PermissionError(path)
         return {"/u/cgroup.controllers": "cpu io memory", "/u/cgroup.subtree_control": "cpu"}[path]

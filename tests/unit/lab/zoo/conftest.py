@@ -1,7 +1,5 @@
 """The zoo's tests compute with one thread: their tensors are not worth more, and the cores are shared."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Generated data sets: deterministic, and refused where they do not fit."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path
@@ -17,7 +15,7 @@ from stash.lab.zoo.registry import workload
 COUNTS = {"images": 5, "text": 5_000}
 
 
-def contents(root: Path) -> dict[str, bytes]:
+def contents(root):
     return {
         str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
     }
@@ -50,7 +48,7 @@ def test_nothing_is_written_where_the_same_is_there(tmp_path):
 
 @small_pictures
 def test_progress_counts_up_to_the_whole(tmp_path):
-    seen: list[tuple[int, int]] = []
+    seen = []
     make_dataset(
         "images", tmp_path / "data", 70, progress=lambda done, total: seen.append((done, total))
     )
@@ -61,7 +59,7 @@ def test_progress_counts_up_to_the_whole(tmp_path):
 
 @small_pictures
 def test_every_file_is_flushed_before_it_is_named(tmp_path, monkeypatch):
-    flushed: list[str] = []
+    flushed = []
     monkeypatch.setattr(
         os,
         "fsync",
@@ -73,7 +71,7 @@ def test_every_file_is_flushed_before_it_is_named(tmp_path, monkeypatch):
 
 @small_pictures
 def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(tmp_path, monkeypatch):
-    def full(handle: int) -> None:
+    def full(handle):
         if os.readlink(f"/proc/self/fd/{handle}").endswith(".jpg.tmp"):
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -89,7 +87,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(tmp_pa
 
 
 def test_a_read_only_folder_is_one_sentence(tmp_path, monkeypatch):
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "mkdir", refuse)

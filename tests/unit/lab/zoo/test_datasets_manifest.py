@@ -1,7 +1,5 @@
 """What a data set says of itself, and what is said of a damaged one."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a workload is fed: data sets and their synthetic twins alike, folders of one's own, and what does not fit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

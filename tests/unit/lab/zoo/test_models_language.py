@@ -1,7 +1,5 @@
 """Transformers: a narrow one learns, and without the package one is told what to install."""
 
-from __future__ import annotations
-
 import math
 import sys
 

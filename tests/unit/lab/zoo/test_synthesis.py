@@ -1,7 +1,5 @@
 """Generated content is distributed as the real thing is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

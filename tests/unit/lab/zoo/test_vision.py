@@ -1,7 +1,5 @@
 """Image models: residual networks without what their names say."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -9,7 +7,7 @@ from torch import nn
 from stash.lab.zoo.registry import workload
 
 
-def on_meta(name: str) -> nn.Module:
+def on_meta(name):
     with torch.device("meta"):
         return workload(name).build()
 
@@ -18,10 +16,10 @@ def on_meta(name: str) -> nn.Module:
 def test_variants_lack_what_their_name_says(depth):
     plain, noskip, nobn = (on_meta(f"resnet{depth}{suffix}") for suffix in ("", "_noskip", "_nobn"))
 
-    def norms(model: nn.Module) -> int:
+    def norms(model):
         return sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
 
-    def projections(model: nn.Module) -> int:
+    def projections(model):
         return sum("downsample" in name for name, _ in model.named_parameters())
 
     assert norms(plain) > 0

@@ -1,7 +1,5 @@
 """The costs of a sample are those of the models."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.lab.testbed.generate import emulate_workload

@@ -1,7 +1,5 @@
 """The zoo's training script: its steps, its processes, and its mistakes in one sentence."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -3,33 +3,29 @@
 Knows where the kernel puts which fact and which folders are links to others; holds no facts itself.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import yaml
 from recorded_nvml import RecordedNvml
 
-from stash.core.records.host import Host
 from stash.measure.host.describe import Sources, describe
 
 RECORDED = Path(__file__).parents[3] / "recorded"
 MACHINES = tuple(sorted(path.stem for path in RECORDED.glob("*.yaml")))
 
 
-def machine(name: str) -> dict[str, Any]:
-    description: dict[str, Any] = yaml.safe_load((RECORDED / f"{name}.yaml").read_text())
+def machine(name):
+    description = yaml.safe_load((RECORDED / f"{name}.yaml").read_text())
     return description
 
 
-def refuse(url: str, headers: Any, method: str, timeout_seconds: float) -> str:
+def refuse(url, headers, method, timeout_seconds):
     raise AssertionError(f"asked {url}")
 
 
-def sources(root: Path, description: dict[str, Any], fetch: Any = refuse) -> Sources:
+def sources(root, description, fetch=refuse):
     """The machine's files under ``root``, its NVML and its disks' sizes; asking for metadata fails unless given."""
     build(root, description)
     nvml = RecordedNvml(description.get("nvml"))
@@ -38,19 +34,19 @@ def sources(root: Path, description: dict[str, Any], fetch: Any = refuse) -> Sou
     )
 
 
-def known(root: Path, name: str, data: str = "/", fetch: Any = refuse, **wishes: Any) -> Host:
+def known(root, name, data="/", fetch=refuse, **wishes):
     """What ``describe`` finds out about a described machine."""
     return describe(Path(data), sources=sources(root, machine(name), fetch), **wishes)
 
 
-def change_driver(root: Path, name: str, **nvml: Any) -> Host:
+def change_driver(root, name, **nvml):
     """The same of a machine whose driver says something else."""
     description = machine(name)
     description["nvml"] |= nvml
     return describe(Path("/"), sources=sources(root, description))
 
 
-def build(root: Path, about: dict[str, Any]) -> None:
+def build(root, about):
     tree = Tree(root)
     for path, content in about.get("files", {}).items():
         tree.write(path, content)
@@ -69,22 +65,20 @@ def build(root: Path, about: dict[str, Any]) -> None:
 class Tree:
     """One machine's files; ``at`` is always the address of the PCI device that something belongs to."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root):
         self.root = root
 
-    def write(self, path: str, content: Any) -> None:
+    def write(self, path, content):
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{content}\n" if not str(content).endswith("\n") else content)
 
-    def link(self, path: str, leads_to: str) -> None:
+    def link(self, path, leads_to):
         link = self.root / path
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(self.root / leads_to, link.parent))
 
-    def pci(
-        self, bus: str, port: str | None = None, driver: str | None = None, **facts: Any
-    ) -> None:
+    def pci(self, bus, port=None, driver=None, **facts):
         """A PCI device, directly on its root or plugged into the ``port`` of a bridge that was built before."""
         above = self._folder(port) if port else f"sys/devices/pci{bus[:7]}"
         self.link(f"sys/bus/pci/devices/{bus}", f"{above}/{bus}")
@@ -94,9 +88,7 @@ class Tree:
         if driver:
             self._driver(f"{above}/{bus}", driver)
 
-    def interface(
-        self, name: str, at: str | None = None, virtio: str | None = None, **facts: Any
-    ) -> None:
+    def interface(self, name, at=None, virtio=None, **facts):
         device = self._folder(at) if at else "sys/devices/virtual"
         if virtio:
             device = f"{device}/{virtio}"
@@ -108,15 +100,13 @@ class Tree:
         if at:
             self.link(f"{device}/net/{name}/device", device)
 
-    def rdma(self, name: str, at: str, rate: str) -> None:
+    def rdma(self, name, at, rate):
         device = self._folder(at)
         self.write(f"{device}/infiniband/{name}/ports/1/rate", rate)
         self.link(f"{device}/infiniband/{name}/device", device)
         self.link(f"sys/class/infiniband/{name}", f"{device}/infiniband/{name}")
 
-    def block(
-        self, name: str, dev: str, slaves: Any = (), partitions: Any = None, **facts: Any
-    ) -> None:
+    def block(self, name, dev, slaves=(), partitions=None, **facts):
         folder = f"sys/devices/block-of/{name}"
         self._link_number(folder, name, dev)
         for fact, content in facts.items():
@@ -130,23 +120,23 @@ class Tree:
             self._link_number(f"{folder}/{part}", part, number)
             self.write(f"{folder}/{part}/partition", 1)
 
-    def _link_number(self, folder: str, name: str, dev: str) -> None:
+    def _link_number(self, folder, name, dev):
         self.write(f"{folder}/dev", dev)
         self.link(f"sys/dev/block/{dev}", folder)
         self.link(f"sys/class/block/{name}", folder)
 
-    def _driver(self, device: str, driver: str) -> None:
+    def _driver(self, device, driver):
         (self.root / f"sys/bus/drivers/{driver}").mkdir(parents=True, exist_ok=True)
         self.link(f"{device}/driver", f"sys/bus/drivers/{driver}")
 
-    def _folder(self, bus: str) -> str:
+    def _folder(self, bus):
         return str(
             (self.root / f"sys/bus/pci/devices/{bus}").resolve().relative_to(self.root.resolve())
         )
 
 
-def _statvfs(sizes: dict[str, list[int]]) -> Any:
-    def statvfs(path: str) -> Any:
+def _statvfs(sizes):
+    def statvfs(path):
         if path not in sizes:
             raise FileNotFoundError(path)
         blocks, free = sizes[path]

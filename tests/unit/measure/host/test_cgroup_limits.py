@@ -1,7 +1,5 @@
 """What control groups of either version allow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

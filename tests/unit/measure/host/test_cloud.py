@@ -20,7 +20,7 @@ from stash.measure.host.describe import describe
 class Service:
     """A metadata service: answers by address, and remembers what it was asked."""
 
-    def __init__(self, **answers: str | Exception):
+    def __init__(self, **answers):
         self.answers = answers
         self.asked: list[tuple[str, dict[str, str], str, float]] = []
 
@@ -127,9 +127,7 @@ def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path, 
     ],
 )
 @pytest.mark.parametrize("name", ["aws-p3.16xlarge", "gcp-a2-highgpu-8g", "azure-nc24s-v3"])
-def test_a_service_that_is_late_or_talks_nonsense_leaves_the_type_unknown(
-    tmp_path, name, answer: str | Exception
-):
+def test_a_service_that_is_late_or_talks_nonsense_leaves_the_type_unknown(tmp_path, name, answer):
     service = Service(token="token", instance=answer)
     host = known(tmp_path, name, fetch=service, ask_metadata=True)
     assert service.asked

@@ -1,7 +1,5 @@
 """Machines described from recorded trees of /proc and /sys."""
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

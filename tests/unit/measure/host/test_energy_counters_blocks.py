@@ -1,19 +1,15 @@
 """What blocks of the highest rung drew, by hand: counters read now and then, each block its share of the seconds."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 
 from stash.core.records.circumstances import EnergyUse
-from stash.measure.host.energy_counters import Counts, EnergyCount, sum_energy
+from stash.measure.host.energy_counters import EnergyCount, sum_energy
 
 ROOT = "only root may"
 SHORT = "no block of the highest rung was long enough, with readings at both of its ends"
 
 
-def reading(seconds: float, packages: float | None, gpu: float | None = None) -> Counts:
+def reading(seconds, packages, gpu=None):
     read = {"packages": (packages, ROOT), "gpus": (gpu, "not seen")}
     return {
         part: EnergyCount(seconds, unknown=why)
@@ -23,7 +19,7 @@ def reading(seconds: float, packages: float | None, gpu: float | None = None) ->
     }
 
 
-def test_a_block_gets_its_share_of_each_reading() -> None:
+def test_a_block_gets_its_share_of_each_reading():
     readings = [reading(0.0, 0.0), reading(1.0, 100.0), reading(2.0, 300.0), reading(4.0, 400.0)]
     # half of 100 J, all of 200, a quarter of 100; and half of the last 100
     found = sum_energy(readings, [(0.5, 2.5), (3.0, 4.0)], "warm", ("packages",), 0.15)
@@ -36,7 +32,7 @@ def test_a_block_gets_its_share_of_each_reading() -> None:
     )
 
 
-def test_blocks_before_a_gpu_was_seen_are_left_out_for_all_parts() -> None:
+def test_blocks_before_a_gpu_was_seen_are_left_out_for_all_parts():
     readings = [reading(0.0, 0.0), reading(1.0, 10.0, 100.0), reading(2.0, 25.0, 400.0)]
     found = sum_energy(readings, [(0.0, 1.0), (1.0, 2.0)], "warm", ("packages", "gpus"))
     assert found.joules == {"packages": (15.0,), "gpus": (300.0,)}
@@ -52,9 +48,7 @@ def test_blocks_before_a_gpu_was_seen_are_left_out_for_all_parts() -> None:
         ([], {"packages": SHORT, "gpus": SHORT}),
     ],
 )
-def test_what_was_not_counted_is_unknown_and_says_why(
-    readings: Sequence[Counts], unknown: dict[str, str]
-) -> None:
+def test_what_was_not_counted_is_unknown_and_says_why(readings, unknown):
     found = sum_energy(readings, [(0.0, 1.0)], "warm", ("packages", "gpus"))
     assert found.unknown == unknown
     assert found.joules.keys() == {"packages", "gpus"} - unknown.keys()
@@ -62,7 +56,7 @@ def test_what_was_not_counted_is_unknown_and_says_why(
 
 @pytest.mark.parametrize("block", [(0.5, 0.55), (0.5, 1.5), (-1.0, 0.5), (3.0, 4.0)])
 def test_a_block_too_short_or_without_readings_at_its_ends_is_unknown(
-    block: tuple[float, float],
-) -> None:
+    block,
+):
     found = sum_energy([reading(0.0, 1.0), reading(1.0, 2.0)], [block], "warm", ("packages",))
     assert (found.seconds, found.joules, found.unknown) == ((), {}, {"packages": SHORT})

@@ -1,7 +1,5 @@
 """What the driver says of a GPU, from an NVML that answers as it is told; what it does not say is unknown."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace as Some
 
 from bench.probe import ScriptedGpu

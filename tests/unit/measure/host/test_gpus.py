@@ -1,7 +1,5 @@
 """GPUs, their links and their places on the bus, from recorded machines."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import pytest
 from recorded_nvml import RecordedNvml
 from recorded_tree import change_driver, known, machine, sources
 
-from stash.core.records.host import Host, Route
+from stash.core.records.host import Route
 from stash.measure.host.describe import describe
 
 
@@ -84,7 +82,7 @@ def test_the_stand_in_has_only_functions_of_the_real_bindings_with_their_paramet
         assert list(inspect.signature(function).parameters)[1:] == needed, name
 
 
-def route(host: Host, a, b) -> Route:
+def route(host, a, b):
     return next(route for route in host.routes if (route.a, route.b) == (a, b))
 
 

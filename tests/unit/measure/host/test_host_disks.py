@@ -1,7 +1,5 @@
 """The disk under the data: partitions, volumes, servers, and nothing at all."""
 
-from __future__ import annotations
-
 from recorded_tree import known
 
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from email.utils import formatdate
 
 import pytest
@@ -64,7 +64,7 @@ class Service:
 
 
 @pytest.fixture
-def service(monkeypatch) -> Iterator[Service]:
+def service(monkeypatch):
     monkeypatch.setattr(notices, "_SOON_SECONDS", 60.0)  # of a busy machine
     fake = Service()
     with serving(fake.handler) as fake.base:
@@ -81,7 +81,7 @@ class Amazon:
     def __init__(self):
         self.tokens, self.documents, self.date = ["one"], {}, ""
 
-    def __call__(self, method, path, headers) -> Reply:
+    def __call__(self, method, path, headers):
         if path == "/latest/api/token":
             assert method == "PUT"
             return 200, self.tokens[-1], {}
@@ -97,7 +97,7 @@ def iso(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Service):
+def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service):
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     assert aws.fetch_events() == {}
@@ -114,7 +114,7 @@ def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Serv
     assert [path for method, path in service.asked if method == "PUT"] == ["/latest/api/token"]
 
 
-def test_an_expired_token_is_renewed_within_the_same_question(service: Service):
+def test_an_expired_token_is_renewed_within_the_same_question(service):
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     aws.fetch_events()
@@ -125,7 +125,7 @@ def test_an_expired_token_is_renewed_within_the_same_question(service: Service):
 
 
 def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_be(
-    service: Service,
+    service,
 ):
     service.answer = amazon = Amazon()
     amazon.date = formatdate(NOW + 3600, usegmt=True)  # our clock is an hour late
@@ -139,14 +139,14 @@ def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "null", '"terminate"', "[" * 5000])
-def test_a_malformed_answer_is_no_notice(service: Service, text):
+def test_a_malformed_answer_is_no_notice(service, text):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = text
     with pytest.raises(ValueError):
         AwsNotices(answer_over_http, clock, service.base).fetch_events()
 
 
-def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service: Service):
+def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
     assert AwsNotices(answer_over_http, clock, service.base).fetch_events()[
@@ -155,17 +155,17 @@ def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(servi
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
-def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status):
+def test_a_service_that_refuses_or_fails_has_not_answered(service, status):
     service.answer = lambda method, path, headers: (status, "", {})
     for asking in (AwsNotices, GcpNotices, AzureNotices):
         with pytest.raises(OSError, match=str(status)):
             asking(answer_over_http, clock, service.base).fetch_events()
 
 
-def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service):
+def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service):
     preempted = threading.Event()
 
-    def answer(method, path, headers) -> Reply:
+    def answer(method, path, headers):
         assert headers["Metadata-Flavor"] == "Google"
         if "wait_for_change=true" in path:
             assert "last_etag=a%2Fb" in path
@@ -179,7 +179,7 @@ def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service):
     assert gcp.fetch_events() == {"preempted": PendingEvent("revoked", "gcp", "TRUE", NOW + 30)}
 
 
-def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service):
+def test_gcp_without_an_etag_is_asked_again_not_waited_for(service):
     service.answer = lambda method, path, headers: (200, "FALSE", {})
     gcp = GcpNotices(answer_over_http, clock, service.base)
     gcp.fetch_events(), gcp.fetch_events()
@@ -196,7 +196,7 @@ class Azure:
         self.events: object = []
         self.slow = slow
 
-    def __call__(self, method, path, headers) -> Reply:
+    def __call__(self, method, path, headers):
         assert headers["Metadata"] == "true"
         if "/compute/name" in path:
             return 200, "worker_1", {}
@@ -215,7 +215,7 @@ def event(kind="Preempt", machine="worker_1", ahead=30, **more):
     return {**fields, "NotBefore": formatdate(NOW + ahead, usegmt=True), **more}
 
 
-def test_azure_waits_for_its_first_answer_only(service: Service):
+def test_azure_waits_for_its_first_answer_only(service):
     service.answer = azure = Azure(slow=0.3)
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event()]
@@ -228,7 +228,7 @@ def test_azure_waits_for_its_first_answer_only(service: Service):
         impatient.fetch_events()
 
 
-def test_of_azures_events_those_count_that_end_this_machine(service: Service):
+def test_of_azures_events_those_count_that_end_this_machine(service):
     service.answer = azure = Azure()
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event(machine="worker_2"), event("Freeze"), "nonsense", {"EventId": "e2"}]
@@ -277,7 +277,7 @@ def test_only_the_cloud_that_the_firmware_names_is_asked(tmp_path, field, value,
 
     assert [each.name for each in find_services(tmp_path, never)] == (
         [] if name is None else [name]
-    )  # type: ignore[arg-type]
+    )
 
 
 class Scripted:
@@ -288,11 +288,11 @@ class Scripted:
     def __init__(self, *says):
         self.says = list(says)
 
-    def fetch_events(self) -> dict[str, PendingEvent]:
+    def fetch_events(self):
         pending = self.says.pop(0) if len(self.says) > 1 else self.says[0]
         if isinstance(pending, Exception):
             raise pending
-        return pending  # type: ignore[return-value]
+        return pending
 
 
 def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back():
@@ -319,7 +319,7 @@ def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch):
 
 
 def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did():
-    ended: list[int] = []
+    ended = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
     try:
         with NoticeWatch([], clock) as watch, sigterm_as_notice(watch.receive, 60.0, clock):

@@ -7,27 +7,22 @@ its next ``yield``, and what it returns is the exit status.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 from stash.core.ladder import NAMES
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.measurement import Result
 from stash.measure.launcher.neighbours import NeighbouringRuns
-from stash.measure.launcher.process import Request
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.session import ProfileSession
-from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, Journal
 from stash.measure.protocol.messages import (
     BlockDone,
     LadderChosen,
     LadderEnded,
-    Message,
     PhaseBegun,
     RankSeen,
     RoundDone,
@@ -41,17 +36,17 @@ Agents = Callable[[Orders, "FakeProcess"], Generator[None, None, int]]
 class SetTime:
     """The module ``time``, without the waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 1000.0
         self.interrupt_at = float("inf")
 
-    def time(self) -> float:
+    def time(self):
         return self.now
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.now += seconds
         if self.now >= self.interrupt_at:
             self.interrupt_at = float("inf")
@@ -61,7 +56,7 @@ class SetTime:
 class FakeProcess:
     """What a launch looks like from outside."""
 
-    def __init__(self, folder: RunFolder, orders: Orders, agents: Agents, clock: SetTime) -> None:
+    def __init__(self, folder, orders, agents, clock):
         self.folder, self.orders, self.clock = folder, orders, clock
         self.words, self.tracebacks, self.gone, self.stopped = "", [], [], False
         self._journal, self._beats = Journal(folder), {}
@@ -70,7 +65,7 @@ class FakeProcess:
         self._code: int | None = None
         self._agents = agents(orders, self)
 
-    def poll(self) -> int | None:
+    def poll(self):
         if self._code is None:
             try:
                 next(self._agents)
@@ -78,33 +73,33 @@ class FakeProcess:
                 self._code = ended.value
         return self._code
 
-    def stop(self) -> None:
+    def stop(self):
         self.stopped = True
 
-    def finish(self, exiting: Collection[int]) -> dict[int, int]:
+    def finish(self, exiting):
         self.stopped, self._code = True, -9
         return {number: self.exit_codes.get(number, 0) for number in exiting}
 
-    def output(self) -> str:
+    def output(self):
         return self.words
 
-    def crashes(self) -> list[str]:
+    def crashes(self):
         return self.tracebacks
 
-    def silent(self) -> list[int]:
+    def silent(self):
         return self.gone
 
-    def beats(self) -> dict[int, Beat]:
+    def beats(self):
         return self._beats
 
-    def tell(self, *messages: Message) -> None:
+    def tell(self, *messages):
         for message in messages:
             self._journal.write(message)
 
-    def step(self, steps: int, rank: int = 0, pid: int = 1) -> None:
+    def step(self, steps, rank=0, pid=1):
         self._beats[rank] = Beat(pid, steps, self.clock.now)
 
-    def ladder(self, *rungs: str) -> None:
+    def ladder(self, *rungs):
         """The first messages of a ladder of one rank."""
         self.step(1)
         self.tell(
@@ -114,7 +109,7 @@ class FakeProcess:
             RoundsPlanned(1.0),
         )
 
-    def round(self, number: int, *times: float, rank: int = 0) -> None:
+    def round(self, number, *times, rank=0):
         """One block of a second or so for each rung that the ladder has."""
         rungs = [name for name in NAMES if name in self.orders.rungs][: len(times)]
         for rung, seconds in zip(rungs, times, strict=True):
@@ -126,16 +121,16 @@ class FakeProcess:
 
 
 def expedition(
-    *agents: Agents,
-    rungs: Iterable[str] = ("solo", "warm"),
-    job: Job | None = None,
-    cluster: Cluster | None = None,
-    **wishes: Any,
-) -> tuple[ProfileSession, list[FakeProcess]]:
+    *agents,
+    rungs=("solo", "warm"),
+    job=None,
+    cluster=None,
+    **wishes,
+):
     """A ``stash profile`` whose launches are ``agents``, one after the other, the last one again and again."""
     clock, started = SetTime(), []
 
-    def start(request: Request, folder: RunFolder) -> FakeProcess:
+    def start(request, folder):
         process = FakeProcess(
             folder, orders_of(request), agents[min(len(started), len(agents) - 1)], clock
         )
@@ -154,7 +149,7 @@ def expedition(
     return session, started
 
 
-def orders_of(request: Request) -> Orders:
+def orders_of(request):
     """The orders that a request hands to its agents."""
     current_orders.cache_clear()
     with patch.dict(os.environ, request.variables):
@@ -164,16 +159,16 @@ def orders_of(request: Request) -> Orders:
     return orders
 
 
-def run(*agents: Agents, **given: Any) -> tuple[Result, list[FakeProcess]]:
+def run(*agents, **given):
     """The result of such a ``stash profile``, and its launches."""
     one, started = expedition(*agents, **given)
     return one.measure_job(), started
 
 
-def even_agents(seconds: float = 1.0, fails_after: int | None = None) -> Agents:
+def even_agents(seconds=1.0, fails_after=None):
     """Agents that measure even rounds until they are told to stop."""
 
-    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    def agents(orders, process):
         process.ladder(*orders.rungs)
         number = orders.first_round
         while not orders.files.stop.exists():

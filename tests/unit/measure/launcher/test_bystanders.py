@@ -1,10 +1,7 @@
 """Programs beside the job: named without their arguments, added up, and none that the job itself started."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from stash.measure.launcher.bystanders import Bystanders, program_name
 
 
 def process(
-    proc: Path,
+    proc,
     number,
     ticks,
     *words,
@@ -33,7 +30,7 @@ def clock():
     return [0.0]
 
 
-def seen(proc: Path, clock) -> Bystanders:
+def seen(proc, clock):
     return Bystanders(proc, lambda: clock[0])
 
 

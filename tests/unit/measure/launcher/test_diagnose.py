@@ -1,7 +1,5 @@
 """One sentence for every way a job can fail, from what its ranks and torchrun leave behind."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.measure.launcher.diagnose import Evidence, diagnose

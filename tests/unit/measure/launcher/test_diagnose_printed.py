@@ -1,7 +1,5 @@
 """The parts of a log: its end, the job's own words, its launcher's, tracebacks."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.measure.launcher import diagnose

@@ -1,7 +1,5 @@
 """Engines: which is in charge, how many ranks it starts, and with which command."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -175,7 +173,7 @@ def test_on_a_testbed_ranks_may_share_a_core():
         ),
     ],
 )
-def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command):
+def test_each_engine_starts_the_job_in_its_way(given, job, command):
     assert launch_command(job, given) == command
 
 
@@ -189,6 +187,6 @@ def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command
         ),
     ],
 )
-def test_nodes_that_could_not_meet_are_not_started(given: Cluster, words):
+def test_nodes_that_could_not_meet_are_not_started(given, words):
     with pytest.raises(UserError, match=words):
         launch_command(SCRIPT, given)

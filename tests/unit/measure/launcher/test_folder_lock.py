@@ -1,13 +1,11 @@
 """One command of Stash at a time in a folder, and for an output file; the second names the first."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,11 +33,11 @@ Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def begin(tmp_path) -> Iterator[Begin]:
+def begin(tmp_path):
     """``begin(program, *words)``: another process that has a lock by the time that this returns."""
     started = list[subprocess.Popen[str]]()
 
-    def start(program, *words) -> subprocess.Popen[str]:
+    def start(program, *words):
         command = (sys.executable, "-c", program, *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
         started.append(process)
@@ -53,13 +51,11 @@ def begin(tmp_path) -> Iterator[Begin]:
         process.stdout.close()
 
 
-def locked(folder: Path, **how) -> FolderLock:
+def locked(folder, **how):
     return FolderLock(folder, patience_seconds=0.0, **how)
 
 
-def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(
-    begin: Begin, tmp_path
-):
+def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(begin, tmp_path):
     # GIVEN a command that works in a folder
     before = time.time()
     first = begin(HOLDS_FOLDER, "--api-key", "hunter2")
@@ -83,7 +79,7 @@ def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(
 
 
 def test_a_second_command_waits_for_one_that_ends_soon_and_says_so(
-    begin: Begin,
+    begin,
     tmp_path,
     capsys,
     monkeypatch,
@@ -115,7 +111,7 @@ def test_a_lock_may_be_entered_again_and_ends_with_its_last_exit(tmp_path):
     assert lock.descriptor is None
 
 
-def test_nodes_of_one_job_share_a_folder_with_each_other_only(begin: Begin, tmp_path):
+def test_nodes_of_one_job_share_a_folder_with_each_other_only(begin, tmp_path):
     node = begin(HOLDS_FOLDER, "shared")
     with locked(tmp_path, is_shared=True) as lock:
         assert lock.descriptor is not None
@@ -152,7 +148,7 @@ def test_a_folder_that_cannot_be_locked_is_worked_in_and_said_so_once(
 
 
 def test_an_output_file_is_written_by_one_command_from_whatever_folder(
-    begin: Begin, tmp_path, monkeypatch
+    begin, tmp_path, monkeypatch
 ):
     first = begin(HOLDS_OUTPUT)
     elsewhere = tmp_path / "elsewhere"

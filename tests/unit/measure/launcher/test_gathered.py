@@ -1,7 +1,5 @@
 """What the agents told, gathered from several launches, as an artefact."""
 
-from __future__ import annotations
-
 from stash.core.records.profile import Block, Memory, Settings, WorkerTimes, Workload
 from stash.measure.launcher.gathered import GatheredRun, disk_facts, samples_per_step
 from stash.measure.protocol.messages import (
@@ -101,7 +99,7 @@ def test_a_reason_of_the_launchers_own_goes_before_the_agents():
 
 
 def test_samples_of_a_step_are_those_that_were_counted_on_average():
-    def block(samples, steps=2) -> Block:
+    def block(samples, steps=2):
         return Block(round=0, rung="solo", rank=0, steps=steps, seconds=1.0, samples=samples)
 
     # GIVEN accumulation that ramped up while the profile was taken
@@ -110,7 +108,7 @@ def test_samples_of_a_step_are_those_that_were_counted_on_average():
     assert samples_per_step([block(None)]) is None
 
 
-def cold(**facts) -> Block:
+def cold(**facts):
     return Block(round=0, rung="cold", rank=0, steps=1, seconds=1.0, samples=10, **facts)
 
 

@@ -1,7 +1,5 @@
 """GPUs that others use, and clocks that are held down, from an NVML that answers as it is told to."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace as Some
 
 import pytest
@@ -31,10 +29,10 @@ class Nvml:
     def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         return index
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle) -> list[Some]:  # noqa: N802
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):  # noqa: N802
         return [Some(pid=7), Some(pid=8)] if handle == 0 else [Some(pid=8)]
 
-    def nvmlDeviceGetProcessUtilization(self, handle, since) -> list[Some]:  # noqa: N802
+    def nvmlDeviceGetProcessUtilization(self, handle, since):  # noqa: N802
         self.asked_since.append(since)
         if "use" not in self.answers:
             raise OSError("not supported")
@@ -53,7 +51,7 @@ class Nvml:
         return self.answers.get("reasons", 0)
 
 
-def states(looks, **answers) -> tuple[GpuState, ...]:
+def states(looks, **answers):
     found = GpuLooks(Nvml(**answers))
     for _ in range(looks):
         found.sample_gpus(OURS.__contains__)

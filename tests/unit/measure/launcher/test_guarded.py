@@ -1,7 +1,5 @@
 """However a launcher dies, the user's files are as they were seconds later; and nothing of Stash is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -49,7 +47,7 @@ while True:
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch) -> Path:
+def file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "last.pt"
@@ -100,7 +98,7 @@ def its_session(pid):
         pytest.param(its_session, marks=pytest.mark.slow),
     ],
 )
-def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(file: Path, tmp_path, kill):
+def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(file, tmp_path, kill):
     run, before, log = tmp_path / "stash-run", file.stat(), tmp_path / "log"
     with log.open("w") as errors:
         words = (sys.executable, "-c", LAUNCHER, str(run), JOB, str(file))
@@ -123,7 +121,7 @@ def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(file: Path, t
     assert list((tmp_path / "state/stash/kept").iterdir()) == []
 
 
-def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, tmp_path):
+def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file, tmp_path):
     run = tmp_path / "stash-run"
     (run / "launch-0-0").mkdir(parents=True)
     with GuardedFiles(run) as guarded:
@@ -138,9 +136,7 @@ def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, 
     assert not (run / KEPT).is_symlink()
 
 
-def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
-    file: Path, tmp_path, monkeypatch
-):
+def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(file, tmp_path, monkeypatch):
     monkeypatch.setattr("stash.measure.launcher.guarded.claim_for_run", lambda run: None)
     run = tmp_path / "stash-run"
     (run / "launch-0-0").mkdir(parents=True)
@@ -166,7 +162,7 @@ def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
 
 @pytest.mark.parametrize("first_ends_first", [True, False])
 def test_two_jobs_that_write_one_file_do_not_take_each_others_for_the_users(
-    file: Path, tmp_path, first_ends_first
+    file, tmp_path, first_ends_first
 ):
     runs = [tmp_path / "stash-first", tmp_path / "stash-second"]
     guarded = []

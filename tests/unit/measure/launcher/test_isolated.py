@@ -1,11 +1,9 @@
 """Launches of their own: which are started side by side, with which share of the machine, and what is skipped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
-from launching import FakeProcess, expedition
+from launching import expedition
 
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
@@ -16,14 +14,13 @@ from stash.measure.protocol.messages import (
     RankSeen,
     RungSkipped,
 )
-from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
 def agents(
-    orders: Orders,
-    process: FakeProcess,
+    orders,
+    process,
     batch=(8, 8),
     accumulated=(1, 1),
 ):
@@ -50,7 +47,7 @@ def agents(
     return 0
 
 
-def isolated(cluster: Cluster, *launches, job: Job | None = None, **wishes):
+def isolated(cluster, *launches, job=None, **wishes):
     one, started = expedition(
         *(launches or (agents,)),
         rungs=("solo", "crowd", "node", "warm"),
@@ -88,7 +85,7 @@ def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():
 
 
 def test_of_ranks_that_are_no_job_one_process_is_measured():
-    def no_job(orders: Orders, process: FakeProcess):
+    def no_job(orders, process):
         if "--nproc-per-node=2" not in process.command:
             return (yield from agents(replace(orders, gang=(0, 1)), process))
         process.step(1)
@@ -105,7 +102,7 @@ def test_of_ranks_that_are_no_job_one_process_is_measured():
 
 
 def test_a_job_that_does_not_run_alone_keeps_what_it_can():
-    def fails_alone(orders: Orders, process: FakeProcess):
+    def fails_alone(orders, process):
         if orders.gang is not None:
             process.tracebacks = [
                 "Traceback (most recent call last):\n  x\nValueError: needs two\n"
@@ -135,7 +132,7 @@ def test_a_job_that_does_not_run_alone_keeps_what_it_can():
     ],
 )
 def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps, sentence):
-    def divides(orders: Orders, process: FakeProcess):
+    def divides(orders, process):
         return (yield from agents(orders, process, **steps))
 
     result, started = isolated(Cluster(2), divides, noise=-1.0, budget=1e9)
@@ -151,7 +148,7 @@ def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps, sentence):
 
 
 def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning():
-    def uncounted(orders: Orders, process: FakeProcess):
+    def uncounted(orders, process):
         return (yield from agents(orders, process, batch=(None, None)))
 
     result, _ = isolated(Cluster(2), uncounted)
@@ -162,7 +159,7 @@ def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning(
 
 
 def test_what_the_whole_job_says_of_its_ranks_is_believed():
-    def shares(orders: Orders, process: FakeProcess):
+    def shares(orders, process):
         if orders.gang is None:
             process.tell(RungSkipped("solo", "two ranks train one replica"))
         return (yield from agents(orders, process))
@@ -186,9 +183,7 @@ def test_what_the_whole_job_says_of_its_ranks_is_believed():
         ),
     ],
 )
-def test_where_the_job_has_one_size_only_the_whole_is_launched(
-    cluster: Cluster, job: Job | None, why
-):
+def test_where_the_job_has_one_size_only_the_whole_is_launched(cluster, job, why):
     result, started = isolated(cluster, job=job)
     assert len(started) == 3
     assert {item.why for item in result.profile.skipped if item.rung == "crowd"} == {why}

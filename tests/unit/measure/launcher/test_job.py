@@ -1,7 +1,5 @@
 """What a job looks like from outside, and what cannot be one."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,10 +1,7 @@
 """The commit that a profile tells: read as git keeps it, in every way it does, and never a reason to fail."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +11,7 @@ from stash.measure.launcher.job import Commit, Job, commit_of
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
-def git(folder: Path, *words):
+def git(folder, *words):
     settings = [
         "-c",
         "user.name=t",
@@ -32,7 +29,7 @@ def git(folder: Path, *words):
 
 
 @pytest.fixture
-def repo(tmp_path, monkeypatch) -> Path:
+def repo(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "repo"
     (folder / "pack").mkdir(parents=True)
@@ -43,11 +40,11 @@ def repo(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def script(folder: Path) -> Job:
+def script(folder):
     return Job("script", str(folder / "pack" / "train.py"))
 
 
-def test_changed_files_are_said_and_new_ones_are_not(repo: Path):
+def test_changed_files_are_said_and_new_ones_are_not(repo):
     (repo / "notes.txt").write_text("")
     assert commit_of(script(repo)) == Commit(git(repo, "rev-parse", "HEAD"), dirty=False)
     (repo / "pack" / "train.py").write_text("x = 2\n")
@@ -61,11 +58,11 @@ def test_changed_files_are_said_and_new_ones_are_not(repo: Path):
         Job("command", "bash", ("repo/pack/train.py",)),
     ],
 )
-def test_a_command_is_known_by_the_script_in_it(repo: Path, job: Job):
+def test_a_command_is_known_by_the_script_in_it(repo, job):
     assert commit_of(job).name == git(repo, "rev-parse", "HEAD")
 
 
-def test_a_module_is_of_the_folder_that_it_is_started_in(repo: Path, monkeypatch):
+def test_a_module_is_of_the_folder_that_it_is_started_in(repo, monkeypatch):
     assert commit_of(Job("module", "pack.train")) == Commit()
     monkeypatch.chdir(repo)
     assert commit_of(Job("module", "pack.train")).name == git(repo, "rev-parse", "HEAD")
@@ -73,7 +70,7 @@ def test_a_module_is_of_the_folder_that_it_is_started_in(repo: Path, monkeypatch
 
 
 @pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "\x00\xff"])
-def test_a_head_that_is_none_is_not_known(repo: Path, head):
+def test_a_head_that_is_none_is_not_known(repo, head):
     (repo / ".git" / "HEAD").write_text(head)
     assert commit_of(script(repo)) == Commit()
 
@@ -85,12 +82,12 @@ def test_no_repository_and_no_commit(tmp_path, monkeypatch):
     assert commit_of(Job("script", "train.py")) == Commit()
 
 
-def test_without_git_nothing_is_known(repo: Path, monkeypatch):
+def test_without_git_nothing_is_known(repo, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert commit_of(script(repo)) == Commit()
 
 
-def test_nothing_of_the_repository_is_run_and_nothing_changed(repo: Path, monkeypatch):
+def test_nothing_of_the_repository_is_run_and_nothing_changed(repo, monkeypatch):
     git(repo, "config", "core.fsmonitor", "touch ran; false")
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     index = (repo / ".git" / "index").read_bytes()
@@ -99,7 +96,7 @@ def test_nothing_of_the_repository_is_run_and_nothing_changed(repo: Path, monkey
     assert (repo / ".git" / "index").read_bytes() == index
 
 
-def test_a_git_that_takes_too_long_is_not_waited_for(repo: Path, monkeypatch):
+def test_a_git_that_takes_too_long_is_not_waited_for(repo, monkeypatch):
     (repo.parent / "git").write_text("#!/bin/sh\nsleep 60\n")
     (repo.parent / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{repo.parent}:/usr/bin:/bin")

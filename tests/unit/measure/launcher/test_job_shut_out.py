@@ -1,9 +1,5 @@
 """Options of Python that keep the agent out: seen in a command, and in a process that trains."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from stash.measure.launcher.job import python_options, trainer_shut_out
@@ -26,7 +22,7 @@ def test_options_of_python_that_keep_the_agent_out_are_seen(command, found):
     assert python_options(command.split()) == found
 
 
-def process(proc: Path, number, command, library, orders="/run/orders.json"):
+def process(proc, number, command, library, orders="/run/orders.json"):
     folder = proc / str(number)
     folder.mkdir()
     (folder / "environ").write_bytes(f"HOME=/\0{VARIABLE}={orders}\0".encode())

@@ -1,20 +1,14 @@
 """A launcher reads energy counters while the highest rung runs, and the profile has what its blocks drew."""
 
-from __future__ import annotations
-
-from collections.abc import Generator
-from pathlib import Path
-
 import pytest
-from launching import FakeProcess, run
+from launching import run
 
 from stash.measure.host.energy_counters import EnergyCount
 from stash.measure.launcher import measurement
 from stash.measure.protocol.messages import BlockDone, LadderEnded, PhaseBegun, RoundDone
-from stash.measure.protocol.orders import Orders
 
 
-def slow_agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+def slow_agents(orders, process):
     """Two rounds, of a second of ``solo`` and two of ``warm``, while the launcher's clock goes on."""
     process.ladder("solo", "warm")
     yield
@@ -35,14 +29,12 @@ def slow_agents(orders: Orders, process: FakeProcess) -> Generator[None, None, i
     return 0
 
 
-def test_a_profile_has_the_energy_of_its_highest_rungs_blocks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_profile_has_the_energy_of_its_highest_rungs_blocks(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text('[tool.stash]\npower-price = "$0.15/kWh"\n')
-    reads: list[float] = []
+    reads = []
 
-    def read(now: float) -> EnergyCount:
+    def read(now):
         reads.append(now)
         return EnergyCount(now, {"package-0": 50.0 * now}, {"package-0": 262143.0})
 

@@ -1,7 +1,5 @@
 """Measurements of one machine see each other, and those of one run do not mind each other."""
 
-from __future__ import annotations
-
 import os
 
 from stash.measure.launcher.engines import Cluster

@@ -1,9 +1,6 @@
 """A run leaves no folder behind, sweeps what others left, and touches nothing else."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +14,12 @@ WEEK = 7 * 24 * 3600
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path, monkeypatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 
 
-def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path):
+def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary):
     with TemporaryFolder() as folder:
         assert folder.path.parent == temporary
         assert has_owner(folder.path) is True
@@ -31,8 +28,8 @@ def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path):
     assert list(temporary.iterdir()) == []
 
 
-def test_where_nothing_can_be_written_one_sentence_says_so(temporary: Path, monkeypatch):
-    def full(folder: Path):
+def test_where_nothing_can_be_written_one_sentence_says_so(temporary, monkeypatch):
+    def full(folder):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(neighbours, "claim", full)
@@ -42,7 +39,7 @@ def test_where_nothing_can_be_written_one_sentence_says_so(temporary: Path, monk
         TemporaryFolder().__enter__()
 
 
-def test_a_log_that_is_kept_is_all_that_stays(temporary: Path):
+def test_a_log_that_is_kept_is_all_that_stays(temporary):
     with TemporaryFolder() as folder:
         launch = folder.path / "launch"
         launch.mkdir()
@@ -57,13 +54,13 @@ def test_a_log_that_is_kept_is_all_that_stays(temporary: Path):
     assert not folder.path.exists()
 
 
-def left_by_a_dead_launcher(folder: Path) -> Path:
+def left_by_a_dead_launcher(folder):
     folder.mkdir()
     os.close(claim(folder))
     return folder
 
 
-def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(temporary: Path):
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(temporary):
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     with TemporaryFolder() as running:
         assert not dead.exists()
@@ -71,7 +68,7 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_run
             assert running.path.exists()
 
 
-def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch):
+def test_nothing_that_stash_did_not_make_is_touched(temporary, monkeypatch):
     mine = temporary / "stash-of-photographs"
     mine.mkdir()
     (mine / "owner").write_text("me")
@@ -93,7 +90,7 @@ def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch
     assert theirs.exists()
 
 
-def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(temporary: Path):
+def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(temporary):
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     (dead / "launch-0-0").mkdir()
     (dead / "kept").symlink_to("/nowhere")

@@ -1,14 +1,10 @@
 """Launchers that let each other know that they live: who is judged gone, when, and who is told."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import pickle
 import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from stamped_steps import Seconds
@@ -26,7 +22,7 @@ HOST = "127.0.0.1"
 class Job:
     """Launchers on one machine, each with a folder of its own; node 0 has rank 0."""
 
-    def __init__(self, folder: Path, nodes):
+    def __init__(self, folder, nodes):
         self.clock = Seconds()
         self.clock.now = 1000.0
         self.folders = [RunFolder(folder / str(node)) for node in range(nodes)]
@@ -52,18 +48,18 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path) -> Iterator[Job]:
+def job(tmp_path):
     job = Job(tmp_path, 3)
     yield job
     for peers in job.peers:
         peers.close()
 
 
-def silences(job: Job, last_step=None) -> list[Silence | None]:
+def silences(job, last_step=None):
     return [peers.find_silence(last_step) for peers in job.peers]
 
 
-def test_no_node_is_judged_before_or_while_it_sends(job: Job):
+def test_no_node_is_judged_before_or_while_it_sends(job):
     job.clock.now += 10 * LOST_SECONDS
     assert silences(job) == [None, None, None]
     job.greet(0, 1, 2)
@@ -71,7 +67,7 @@ def test_no_node_is_judged_before_or_while_it_sends(job: Job):
     assert silences(job) == [None, None, None]
 
 
-def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(job: Job):
+def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(job):
     job.greet(0, 1, 2)
     since = job.clock.now
     job.clock.now += LOST_SECONDS - 1
@@ -84,7 +80,7 @@ def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(jo
     assert job.peers[2].find_silence(None) is None  # it talks to the leader only, and hears it
 
 
-def test_those_still_there_are_told_at_once(job: Job, monkeypatch):
+def test_those_still_there_are_told_at_once(job, monkeypatch):
     job.greet(0, 1, 2)
     # all of this test's nodes share one address, so another's
     gone = Silence(((7, "10.0.0.8"),), 990.0)
@@ -98,7 +94,7 @@ def test_those_still_there_are_told_at_once(job: Job, monkeypatch):
     assert job.peers[0].find_silence(None) is None
 
 
-def test_every_other_node_notices_that_the_leader_is_gone(job: Job):
+def test_every_other_node_notices_that_the_leader_is_gone(job):
     job.greet(0, 1, 2)
     since = job.clock.now
     job.clock.now += LOST_SECONDS + 1
@@ -107,7 +103,7 @@ def test_every_other_node_notices_that_the_leader_is_gone(job: Job):
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
-def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves):
+def test_a_launcher_that_took_leave_is_not_missed(job, leaves):
     job.greet(0, 1)
     job.peers[leaves].close()
     job.clock.now += 1
@@ -118,7 +114,7 @@ def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves):
     assert job.peers[stays].left == (leaves, HOST)
 
 
-def test_while_own_ranks_step_no_node_is_gone(job: Job):
+def test_while_own_ranks_step_no_node_is_gone(job):
     job.greet(0, 1)
     job.clock.now += 10 * LOST_SECONDS
     assert job.peers[0].find_silence(job.clock.now - LOST_SECONDS) is None
@@ -166,7 +162,7 @@ def nonsense(key):
 
 
 @pytest.mark.parametrize("datagrams", [unsigned, nonsense])
-def test_words_of_strangers_are_passed_over(job: Job, datagrams):
+def test_words_of_strangers_are_passed_over(job, datagrams):
     job.greet(0, 1)
     words = datagrams(job.meeting.key)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -179,7 +175,7 @@ def test_words_of_strangers_are_passed_over(job: Job, datagrams):
 
 
 @pytest.mark.parametrize("sender", [1, 0])
-def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, sender):
+def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job, sender):
     job.greet(0, 1)
     says = job.peers[sender]
     old = signed(job.meeting.key, pack_value(Word(says._own, 7 - sender, number=says._sent)))
@@ -204,7 +200,7 @@ def test_the_sentence_says_who_when_and_after_how_many_steps():
     )
 
 
-def test_a_flood_of_strange_words_holds_no_other_up(job: Job, monkeypatch):
+def test_a_flood_of_strange_words_holds_no_other_up(job, monkeypatch):
     monkeypatch.setattr(module, "_MAX_DATAGRAMS", 5)
     job.greet(0, 1)
     job.clock.now += LOST_SECONDS + 1

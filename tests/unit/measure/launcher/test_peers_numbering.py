@@ -1,11 +1,8 @@
 """Nodes that number themselves: who knows the secret gets a number, whoever does not gets none."""
 
-from __future__ import annotations
-
 import socket
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -26,20 +23,20 @@ def port():
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
+def pool():
     with ThreadPoolExecutor(8) as pool:
         yield pool
 
 
-def node(port, nodes=2, secret=SECRET, host="127.0.0.1") -> Cluster:
+def node(port, nodes=2, secret=SECRET, host="127.0.0.1"):
     return Cluster(1, nodes, None, f"{host}:{port}", rdzv_id=secret)
 
 
-def number(cluster: Cluster, patience=PATIENCE):
+def number(cluster, patience=PATIENCE):
     return number_nodes(cluster, patience=patience).node_rank
 
 
-def begun(pool: ThreadPoolExecutor, port, nodes) -> Future[int | None]:
+def begun(pool, port, nodes):
     """Node 0, once it listens."""
     first = pool.submit(number, node(port, nodes))
     deadline = time.monotonic() + PATIENCE
@@ -52,9 +49,7 @@ def begun(pool: ThreadPoolExecutor, port, nodes) -> Future[int | None]:
             time.sleep(0.02)
 
 
-def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_follow(
-    port, pool: ThreadPoolExecutor
-):
+def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_follow(port, pool):
     numbers = [pool.submit(number, node(port, 4)) for _ in range(4)]
     assert sorted(each.result() or 0 for each in numbers) == [0, 1, 2, 3]
 
@@ -62,11 +57,11 @@ def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_fol
 @pytest.mark.parametrize(
     "cluster", [Cluster(2), Cluster(1, 2, 1, "nowhere:1"), Cluster(1, 3, 0, "nowhere:1")]
 )
-def test_nodes_that_have_a_number_do_not_ask(cluster: Cluster):
+def test_nodes_that_have_a_number_do_not_ask(cluster):
     assert number_nodes(cluster) is cluster
 
 
-def test_node_0_draws_a_secret_and_says_it(port, pool: ThreadPoolExecutor, capsys):
+def test_node_0_draws_a_secret_and_says_it(port, pool, capsys):
     first, printed = pool.submit(number_nodes, node(port, secret=None), PATIENCE), ""
     while not printed.endswith("\n"):
         time.sleep(0.01)
@@ -77,9 +72,7 @@ def test_node_0_draws_a_secret_and_says_it(port, pool: ThreadPoolExecutor, capsy
     assert first.result().node_rank == 0
 
 
-def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_one(
-    port, pool: ThreadPoolExecutor
-):
+def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_one(port, pool):
     first = begun(pool, port, 2)
     with pytest.raises(UserError, match="give the same on all nodes"):
         number(node(port, secret="another secret"))
@@ -87,7 +80,7 @@ def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_o
     assert first.result() == 0
 
 
-def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(port, pool: ThreadPoolExecutor):
+def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(port, pool):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port))
         listener.listen()

@@ -1,7 +1,5 @@
 """One rank of a probe alone is a rank all the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stash.measure.launcher.engines import Cluster

@@ -1,12 +1,9 @@
 """A started launch: its output, its signs of life, and that nothing of it is left."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -48,7 +45,7 @@ sys.exit(supervisor.main(int(sys.argv[1]), "A=B", "sleep", "600"))
 """
 
 
-def started(tmp_path: Path, program) -> Process:
+def started(tmp_path, program):
     return Process(
         Request((sys.executable, "-c", program), {VARIABLE: str(tmp_path / "orders.json")}),
         RunFolder(tmp_path),
@@ -114,7 +111,7 @@ def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path):
     ],
 )
 def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_nothing(
-    number: signal.Signals,
+    number,
 ):
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -1,7 +1,5 @@
 """What a launch adds to the environment of a job, and what it leaves out of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,20 +1,16 @@
 """What a job finds in its standard input, at its first start and at the next."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess
 from contextlib import contextmanager
-
-import pytest
 
 from stash.measure.launcher import process
 from stash.measure.launcher.process import handed_on, read_once
 
 
 @contextmanager
-def given(monkeypatch: pytest.MonkeyPatch, descriptor):
+def given(monkeypatch, descriptor):
     monkeypatch.setattr(process, "_STDIN", descriptor)
     try:
         yield

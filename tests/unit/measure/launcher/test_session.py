@@ -1,31 +1,26 @@
 """What is launched next and what is kept, decided without starting a process."""
 
-from __future__ import annotations
-
 import pytest
-from launching import FakeProcess, even_agents, expedition, run
+from launching import even_agents, expedition, run
 
 from stash.measure.launcher import launches, session
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.measurement import Moment
 from stash.measure.protocol.messages import (
     LadderChosen,
     LadderEnded,
-    Message,
     PhaseBegun,
     RankSeen,
     RoundGivenUp,
 )
-from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def ending(*acts: Message | int, ladder=(), error=""):
+def ending(*acts, ladder=(), error=""):
     """A job that has its ladder (if empty, that of its orders), tells or takes steps, and ends."""
 
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         if ladder is not None:
             process.ladder(*(ladder or orders.rungs))
         for act in acts:
@@ -42,7 +37,7 @@ def ending(*acts: Message | int, ladder=(), error=""):
 def rounds_of(*seconds):
     """Agents whose rounds take so long, second opinions included; only the stop file ends them."""
 
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         process.ladder(*orders.rungs)
         for number, took in enumerate(seconds):
             end = process.clock.now + took
@@ -91,7 +86,7 @@ def test_live_progress_sees_a_profile_after_each_round():
 def loop_of(rounds, steps):
     """A script whose loop ends by itself after so many rounds and steps."""
 
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         process.ladder(*orders.rungs)
         for number in range(orders.first_round, orders.first_round + rounds):
             yield
@@ -115,7 +110,7 @@ def test_a_loop_that_ends_early_is_started_again_until_its_rounds_suffice():
 
 
 def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_ending():
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         return even_agents()(orders, process) if orders.endless else loop_of(1, 60)(orders, process)
 
     result, started = run(agents)
@@ -124,7 +119,7 @@ def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_endi
 
 
 def test_a_script_that_cannot_train_past_its_epochs_is_started_again_for_each():
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         kind = (
             ending(61, error="ZeroDivisionError: division by zero")
             if orders.endless
@@ -163,7 +158,7 @@ def test_fewer_rungs_are_named_that_are_fewer(rungs, hint):
 
 
 def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
-    def whole(orders: Orders, process: FakeProcess):
+    def whole(orders, process):
         process.step(9)
         process.tell(
             PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {})
@@ -229,14 +224,14 @@ WANTS_RANK, NO_CUDA = (
 TYPED = Cluster(engine="local", all_devices=2)
 
 
-def commands(started: list[FakeProcess]):
+def commands(started):
     """How many ranks each launch had, and by what."""
     return [next((word for word in each.command if "nproc" in word), "plain") for each in started]
 
 
 def test_a_plain_process_that_asks_for_its_rank_is_started_on_all_devices_which_is_said_at_once():
     one, started = expedition(fails_at_start(WANTS_RANK), even_agents(), cluster=TYPED)
-    moments: list[Moment] = []
+    moments = []
     result = one.measure_job(moments.append)
     assert commands(started) == ["plain", "--nproc-per-node=2"]
     assert result.failure is None
@@ -262,7 +257,7 @@ def test_an_error_after_steps_as_ranks_stands_alone():
     assert result.failure.sentence == f"train.py failed after 7 training steps: {NO_CUDA}"
 
 
-def no_group(orders: Orders, process: FakeProcess):
+def no_group(orders, process):
     """Ranks that are jobs of their own: the first says so, and all wait to be ended."""
     process.step(1)
     process.tell(PhaseBegun("warm-up"), LadderEnded("no process group"))
@@ -290,7 +285,7 @@ def test_ranks_that_are_no_job_end_at_once_and_one_process_is_measured(agents, c
 
 
 def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_have_them(tmp_path):
-    def noted(cluster: Cluster, text):
+    def noted(cluster, text):
         (tmp_path / "train.py").write_text(text)
         result, _ = run(
             even_agents(), cluster=cluster, job=Job("script", str(tmp_path / "train.py"))
@@ -313,7 +308,7 @@ def test_after_a_step_nothing_else_is_tried():
 
 
 def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mentioned():
-    def two_trainers(orders: Orders, process: FakeProcess):
+    def two_trainers(orders, process):
         orders.files.extra_file().touch()
         yield from even_agents()(orders, process)
         while True:  # the other one trains on
@@ -334,7 +329,7 @@ def test_an_interrupt_keeps_the_rounds_before_it():
     assert started[0].stopped
 
 
-def never_steps(orders: Orders, process: FakeProcess):
+def never_steps(orders, process):
     process.words = "done\n"
     yield
     return 0
@@ -349,7 +344,7 @@ def test_a_script_that_never_steps_is_told_what_was_looked_for():
 def silent(phase, steps=0):
     """A job that hangs."""
 
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         if phase is not None:
             process.ladder(*orders.rungs)
             process.step(steps, rank=0)
@@ -374,7 +369,7 @@ def test_a_launch_is_ended_when_its_time_is_over_and_none_is_begun_after():
 
 
 def test_patience_ends_with_a_job_that_takes_no_step():
-    moments: list[Moment] = []
+    moments = []
     one, started = expedition(silent(None), start_timeout=120.0)
     result = one.measure_job(moments.append)
     (notice,) = {moment.notice for moment in moments if moment.notice}
@@ -400,7 +395,7 @@ def test_a_hang_elsewhere_names_the_rank_that_got_least_far():
 def long_steps(seconds, then):
     """A job that takes three steps of so many seconds, and another one ``then`` seconds later."""
 
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         process.tell(PhaseBegun("cluster", 0))
         for number, wait in enumerate((seconds, seconds, seconds, then), 1):
             due = process.clock.now + wait
@@ -434,7 +429,7 @@ def test_a_round_that_was_given_up_is_told_with_what_was_expected():
 
 
 def test_ranks_that_got_equally_far_are_not_blamed_one_by_one():
-    def waiting(orders: Orders, process: FakeProcess):
+    def waiting(orders, process):
         process.ladder(*orders.rungs)
         for rank in (1, 0):
             process.step(12, rank)
@@ -465,7 +460,7 @@ def test_a_users_own_launcher_is_never_isolated():
 
 
 def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):
-    def asks(orders: Orders, process: FakeProcess):
+    def asks(orders, process):
         process.words = "loading\nwhich model? "
         for _ in range(100):
             yield
@@ -473,7 +468,7 @@ def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):
         return (yield from even_agents()(orders, process))
 
     monkeypatch.setattr(launches, "is_on_terminal", lambda: True)
-    moments: list[Moment] = []
+    moments = []
     expedition(asks)[0].measure_job(moments.append)
     assert [moment.notice for moment in moments if moment.notice] == ["the job asks: which model?"]
 

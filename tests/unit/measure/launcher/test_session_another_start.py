@@ -1,7 +1,5 @@
 """Which error of a plain process speaks for a launcher, and what is started where ranks turn out to be no job."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.measure.launcher.diagnose import Diagnosis
@@ -15,7 +13,7 @@ WANTS_RANK = (
 )
 
 
-def failed(error, file="train.py") -> Diagnosis:
+def failed(error, file="train.py"):
     return Diagnosis(
         "it failed",
         f'Traceback (most recent call last):\n  File "{file}", line 3\n    f()\n{error}\n',

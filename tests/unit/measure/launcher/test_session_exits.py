@@ -1,22 +1,19 @@
 """A script that exits by itself while it is measured: when that is an end, and when a failure."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
-from launching import Agents, FakeProcess, run
+from launching import run
 
 from stash.measure.protocol.messages import LadderEnded
-from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def exits(code, together=True) -> Agents:
+def exits(code, together=True):
     """Agents that measure three rounds, and then come to the script's own end."""
 
-    def agents(orders: Orders, process: FakeProcess):
+    def agents(orders, process):
         process.ladder(*orders.rungs)
         for number in range(3):
             process.clock.now += 1.0

@@ -1,14 +1,12 @@
 """What launches of ``stash fix`` come to."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.records.profile import Block
 from stash.measure.launcher.trials import _added_seconds, _epoch_shares
 
 
-def block(rank, number, seconds) -> Block:
+def block(rank, number, seconds):
     return Block(round=number, rung="untouched", rank=rank, steps=4, seconds=4 * seconds)
 
 

@@ -1,13 +1,10 @@
 """What the kernel counts of this process and what it holds in memory."""
 
-from __future__ import annotations
-
 import builtins
 import io
 import os
 import resource
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +22,7 @@ SIZE = 1 << 20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
 
 
-def called_by_reading(file: Path):
+def called_by_reading(file):
     before = bytes_read()
     file.read_bytes()
     after = bytes_read()
@@ -33,13 +30,13 @@ def called_by_reading(file: Path):
 
 
 @pytest.fixture
-def file(tmp_path) -> Path:
+def file(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(bytes(SIZE))
     return path
 
 
-def test_a_fork_counts_its_own_reading(file: Path):
+def test_a_fork_counts_its_own_reading(file):
     bytes_read()  # which keeps the counters of this process open
     reading, writing = os.pipe()
     child = os.fork()
@@ -71,7 +68,7 @@ def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch):
     assert found is None
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, path, text):
+def stand_in(monkeypatch, path, text):
     opened = builtins.open
     monkeypatch.setattr(
         builtins,

@@ -1,7 +1,5 @@
 """The way out of this machine, asked of the kernel and of a machine with described interfaces."""
 
-from __future__ import annotations
-
 import socket
 from types import SimpleNamespace
 

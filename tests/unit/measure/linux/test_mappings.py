@@ -1,9 +1,6 @@
 """Mapped files: let go of, so that they can leave the page cache, and never at the price of what is in no file."""
 
-from __future__ import annotations
-
 import mmap
-from pathlib import Path
 
 import data_folder
 import pytest
@@ -14,22 +11,22 @@ from stash.measure.linux import mappings
 
 
 @pytest.fixture
-def file(tmp_path) -> Path:
+def file(tmp_path):
     data_folder.fill(tmp_path / "data")
     return tmp_path / "data" / "0.bin"
 
 
-def held(path: Path) -> list[mappings.HeldFile]:
+def held(path):
     return [file for file in mappings.held_files() if file.path == str(path)]
 
 
-def resident(path: Path):
+def resident(path):
     """Pages left in memory after eviction."""
     return reads.examine_files([str(path)], cold=True)["resident"]
 
 
 @pytest.mark.parametrize("access", [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY])
-def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file: Path, access):
+def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file, access):
     # GIVEN a file whose every page was read through a mapping, which outlives its descriptor
     with file.open("r+b") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=access)
@@ -43,7 +40,7 @@ def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file: Path, acce
     assert mapped[:] == content
 
 
-def test_changes_to_a_private_mapping_are_kept(file: Path):
+def test_changes_to_a_private_mapping_are_kept(file):
     # GIVEN a copy-on-write mapping that was written into
     with file.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -55,7 +52,7 @@ def test_changes_to_a_private_mapping_are_kept(file: Path):
     assert b"mine!" not in file.read_bytes()
 
 
-def test_changes_to_a_shared_mapping_reach_the_file(file: Path):
+def test_changes_to_a_shared_mapping_reach_the_file(file):
     with file.open("r+b") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_WRITE)
     mapped[5:10] = b"ours!"
@@ -65,7 +62,7 @@ def test_changes_to_a_shared_mapping_reach_the_file(file: Path):
     assert file.read_bytes()[5:10] == b"ours!" == mapped[5:10]
 
 
-def test_files_open_for_reading_are_held_and_logs_are_not(file: Path):
+def test_files_open_for_reading_are_held_and_logs_are_not(file):
     before = held(file)
     with file.open("ab"):
         assert held(file) == before == []

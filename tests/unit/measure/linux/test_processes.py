@@ -1,13 +1,10 @@
 """Processes of this machine, and the cores that each has."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -51,7 +48,7 @@ subprocess.run([sys.executable, "-c", middle, code], env={}, start_new_session=T
 
 
 @pytest.fixture
-def tree() -> Iterator[subprocess.Popen[bytes]]:
+def tree():
     """A process, its child in another session, and that one's child, both without an environment."""
     top = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE)
     top.stdout.readline()
@@ -141,7 +138,7 @@ def test_ranks_share_the_cores_evenly_or_keep_them_all(
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{threads}\n")
     monkeypatch.setattr(processes, "_CPUS", tmp_path)
-    given: list[set[int] | None] = []
+    given = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, some: given.__setitem__(-1, set(some)))
     for rank in range(ranks):

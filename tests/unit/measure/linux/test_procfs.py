@@ -1,7 +1,5 @@
 """Which file system holds a file, from described mount tables and from this machine's own."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -18,7 +16,7 @@ TABLE = """\
 
 
 @pytest.fixture
-def described(tmp_path, monkeypatch) -> Path:
+def described(tmp_path, monkeypatch):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(TABLE)
     monkeypatch.setattr(procfs, "_known", {})
@@ -33,9 +31,7 @@ def described(tmp_path, monkeypatch) -> Path:
         ("/pool/a", os.makedev(0, 99), "btrfs"),  # which numbers files otherwise than mounts
     ],
 )
-def test_a_file_is_found_by_its_device_or_else_by_where_it_lies(
-    described: Path, path, device, kind
-):
+def test_a_file_is_found_by_its_device_or_else_by_where_it_lies(described, path, device, kind):
     assert kind_of(path, device, described) == kind
 
 

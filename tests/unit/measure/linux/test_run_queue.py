@@ -1,13 +1,10 @@
 """Delays as the kernel counts them: of this thread, of helpers that work, of processes; and limits of a group."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -47,7 +44,7 @@ def test_a_thread_that_shares_its_only_core_is_delayed():
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
-        found: list[float] = []
+        found = []
 
         def work():  # the interpreter lets one thread run at a time: the other process competes
             queue = RunQueue()
@@ -159,7 +156,7 @@ def test_the_limit_that_holds_may_be_that_of_a_group_above(
     assert throttled_seconds() == pytest.approx(seconds)
 
 
-def of_groups(root: Path, monkeypatch: pytest.MonkeyPatch, mount, group, counts):
+def of_groups(root, monkeypatch, mount, group, counts):
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text(f"30 20 0:26 {mount}\n")
     (root / "proc/self/cgroup").write_text(group + "\n")

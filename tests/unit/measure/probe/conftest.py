@@ -1,9 +1,6 @@
 """A disk whose pages can be dropped."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,7 @@ from stash.measure.probe import disk_pieces
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Path:
+def disk(tmp_path):
     """A folder on a real disk; skips where pages cannot be dropped."""
     path = tmp_path / "try"
     path.write_bytes(os.urandom(1 << 20))

@@ -24,11 +24,11 @@ class SlowLane:
     cpu_seconds: float | None = None
     calls: int = 0
 
-    def start(self, task: Task):
+    def start(self, task):
         self.calls = 0
         self.log.append(f"{self.name} {task.name}")
 
-    def act(self, task: Task, calls):
+    def act(self, task, calls):
         self.calls += calls
         task.act()
 
@@ -42,7 +42,7 @@ class SlowLane:
         return True
 
 
-def task(name, way: computing.Way = "both", act=lambda: None) -> Task:
+def task(name, way="both", act=lambda: None):
     return Task(name, "FLOP/s", 8.0, act, way=way)
 
 
@@ -68,7 +68,7 @@ def test_a_figure_is_taken_in_bursts_with_the_others_between_them(patient):
 
 def test_devices_act_alone_once_and_together_in_every_burst(patient):
     lanes = SlowLane("cuda:0"), SlowLane("cuda:1")
-    looks: list[str] = []
+    looks = []
     found = take_bursts(
         [
             (lane, [task("gemm"), task("add", "together"), task("launch", "alone")])
@@ -98,7 +98,7 @@ def test_devices_act_alone_once_and_together_in_every_burst(patient):
 def test_devices_are_given_work_in_turns_so_that_the_last_does_not_begin_when_the_first_has_ended(
     patient,
 ):
-    log: list[str] = []
+    log = []
     lanes = [SlowLane(f"cuda:{index}", log) for index in range(2)]
     work = [
         (lane, [task("gemm", "together", lambda name=lane.name: log.append(f"{name} act"))])

@@ -65,7 +65,7 @@ def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(monkeypat
 
 
 @pytest.fixture
-def small(monkeypatch) -> PlayedCuda:
+def small(monkeypatch):
     """GPUs whose tensors are the CPU's, and small."""
     cuda = PlayedCuda()
     monkeypatch.setattr(computing, "_cuda", cuda)
@@ -84,7 +84,7 @@ def small(monkeypatch) -> PlayedCuda:
     ],
 )
 def test_a_gpu_multiplies_in_the_types_that_it_has_and_says_which_it_lacks(
-    small: PlayedCuda, capability, types, lacking
+    small, capability, types, lacking
 ):
     small.capability = capability
     tasks, missing = computing.gpu_tasks(0, ())
@@ -103,8 +103,8 @@ def test_a_gpu_multiplies_in_the_types_that_it_has_and_says_which_it_lacks(
             each.act()
 
 
-def test_where_memory_is_short_what_fits_is_measured(small: PlayedCuda, monkeypatch):
-    def full(*args, **kwargs) -> torch.Tensor:
+def test_where_memory_is_short_what_fits_is_measured(small, monkeypatch):
+    def full(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB")
 
     monkeypatch.setattr(torch, "ones", full)
@@ -116,7 +116,7 @@ def test_where_memory_is_short_what_fits_is_measured(small: PlayedCuda, monkeypa
 
 @pytest.mark.parametrize(("type_", "error"), [("fp8", 0.1), ("bfloat16", 0.01), ("tf32", 1e-5)])
 def test_products_are_what_they_say(type_, error, monkeypatch):
-    made: list[torch.Tensor] = []
+    made = []
     random = torch.randn
     monkeypatch.setattr(
         torch, "randn", lambda *shape, **more: made.append(random(*shape, **more)) or made[-1]
@@ -139,7 +139,7 @@ def test_products_are_what_they_say(type_, error, monkeypatch):
 class PlayedNvml:
     """GPUs by index; ``None`` is lost. Handles are the answers themselves."""
 
-    def __init__(self, *gpus: ScriptedGpu | None):
+    def __init__(self, *gpus):
         self._gpus = gpus
 
     def nvmlInit(self):  # noqa: N802
@@ -151,7 +151,7 @@ class PlayedNvml:
     def nvmlDeviceGetCount(self):  # noqa: N802
         return len(self._gpus)
 
-    def nvmlDeviceGetHandleByIndex(self, index) -> ScriptedGpu:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         if self._gpus[index] is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         return self._gpus[index]
@@ -168,8 +168,8 @@ class PlayedLane:
     def __init__(self, index):
         self.name = f"cuda:{index}"
 
-    def start(self, task: Task): ...
-    def act(self, task: Task, calls): ...
+    def start(self, task): ...
+    def act(self, task, calls): ...
     def stop(self): ...
 
     def seconds(self):
@@ -182,7 +182,7 @@ class PlayedLane:
 @pytest.fixture
 def played(monkeypatch):
     """Three devices of PyTorch, the last one a slice; what was freed at the end."""
-    freed: list[str] = []
+    freed = []
     names = ["aaaa", "bbbb", "cccc"]
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: Some(uuid=names[index]))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cache"))
@@ -197,7 +197,7 @@ def played(monkeypatch):
     return freed
 
 
-def measured(library: PlayedNvml, devices, force=False):
+def measured(library, devices, force=False):
     users = computing_parts.gpu_users(devices, library)
     machine = computing_parts.ComputingMachine(1, 1, devices, users, library)
     return computing_parts.measure(machine, 0.0, (), force)

@@ -1,13 +1,9 @@
 """Caches that are not to be measured instead of memory, and machines without devices."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from stash.measure.probe import copies
 
 
-def _cache(root: Path, cpu, level, sharers, size):
+def _cache(root, cpu, level, sharers, size):
     folder = root / f"sys/devices/system/cpu/cpu{cpu}/cache/index{level}"
     folder.mkdir(parents=True)
     for name, text in (("level", str(level)), ("shared_cpu_list", sharers), ("size", size)):
@@ -27,7 +23,7 @@ def test_without_a_device_there_is_nothing_to_copy_to():
 
 
 def test_devices_that_others_use_are_left_alone_and_said(monkeypatch):
-    copied: list[list[int]] = []
+    copied = []
     monkeypatch.setattr(
         copies, "_host_and_devices", lambda seconds, free, devices: copied.append(devices) or []
     )

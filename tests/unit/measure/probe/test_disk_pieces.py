@@ -1,9 +1,6 @@
 """Which pieces of files are read, and how."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,7 @@ from stash.core import pagecache
 from stash.measure.probe import disk_pieces
 
 
-def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):
+def test_files_that_are_not_in_the_page_cache_come_first(disk):
     for number in range(20):
         (disk / f"{number:02d}").write_bytes(os.urandom(4 * pagecache.PAGE))
     unread = {f"{number:02d}" for number in range(0, 20, 2)}

@@ -1,7 +1,5 @@
 """All-reduce by itself, and measurements repeated within a share of the time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from manual_clock import Clock
@@ -17,14 +15,14 @@ class Quiet(exchanges.Group):
     def slowest(self, values):
         return values
 
-    def time_all_reduce(self, tensor: torch.Tensor, calls):
+    def time_all_reduce(self, tensor, calls):
         cost = 1e-4 + 4 * tensor.numel() / 100e6
         assert isinstance(self.clock, Clock)
         self.clock.act(cost * calls)
         return cost
 
 
-def _curve(seconds) -> tuple[tuple[Timing, ...], float]:
+def _curve(seconds):
     clock = Clock()
     return exchanges.time_curve(
         Quiet(None, None, 2, torch.device("cpu"), clock), seconds

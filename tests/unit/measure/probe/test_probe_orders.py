@@ -1,7 +1,5 @@
 """A probe's orders: their file, and how the budget is shared."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.core.records.profile import Operator, Workload
@@ -30,7 +28,7 @@ def test_orders_survive_their_file(tmp_path):
 
 
 def test_the_heaviest_plain_products_of_a_job_are_measured_and_nothing_else():
-    def operator(name, shapes, flops, dtype="torch.float32") -> Operator:
+    def operator(name, shapes, flops, dtype="torch.float32"):
         return Operator(operator=name, shapes=shapes, dtype=dtype, calls=1, flops=flops)
 
     work = Workload(

@@ -1,7 +1,5 @@
 """What the nodes of a probe publish for each other: records, or it is refused; and the board of what was found."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -16,7 +14,7 @@ from stash.measure.probe.team import AbsentError, Team
 OWN = ProbeOrders("folder", "scratch", 45.0)
 
 
-def team(rank, store) -> Team:
+def team(rank, store):
     return Team(store, rank, 2, {"GROUP_RANK": str(rank)})
 
 

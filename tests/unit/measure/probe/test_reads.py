@@ -1,7 +1,5 @@
 """Cold, direct and warm reads of real files, and why some are unmeasured."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -26,7 +24,7 @@ def test_pieces_read_ahead_of_time_count_as_whole_ones():
     assert disk_reads._split_by_piece(marks, 64_000) is not None  # not even one was read to its end
 
 
-def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk: Path):
+def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk):
     found = disk_reads.measure(disk_reads.Folders(None, disk / "scratch", 100_000), 4.0)
     records = [one for one in found if isinstance(one, DiskRead)]
     cold = [one for one in records if one.cold]

@@ -1,7 +1,5 @@
 """Streams between nodes: which, and timed where they arrive."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -43,9 +41,9 @@ def test_pairs_of_a_round_share_no_node_and_every_node_meets_others_in_log2_roun
 
 @pytest.mark.parametrize("flows", [1, 8])
 def test_a_stream_over_loopback_is_timed_where_it_arrives(flows):
-    sender: list[threading.Thread] = []
+    sender = []
 
-    def connect(place: streams.Inlet):
+    def connect(place):
         sender.append(threading.Thread(target=streams.send, args=(place, flows, 0.4)))
         sender[0].start()
 
@@ -58,11 +56,11 @@ def test_a_stream_over_loopback_is_timed_where_it_arrives(flows):
 
 
 def test_what_arrives_before_all_connections_flow_and_after_the_first_has_ended_is_not_counted():
-    marks: list[tuple[float, int]] = []
+    marks = []
     for at in range(16):
         streams._mark(marks, 10.0 + at / 10, at, began=10.0, seconds=1.0)
     assert [round(10 * (moment - 10)) for moment, _ in marks] == [3, 4, 5, 6, 7, 8, 9]
-    slow: list[tuple[float, int]] = []
+    slow = []
     for at in (2, 3, 4):
         streams._mark(slow, 10.0 + at, at, began=10.0, seconds=1.0)
     assert slow == [(12.0, 2), (13.0, 3)]
@@ -85,9 +83,9 @@ def test_no_peer_is_sent_bytes_because_of_what_stands_in_the_store(text):
 
 
 def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monkeypatch):
-    refused: list[OSError] = []
+    refused = []
 
-    def connect(place: streams.Inlet):
+    def connect(place):
         try:
             streams.send(place, 1, 0.4, secret="another")
         except OSError as error:
@@ -95,9 +93,9 @@ def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monke
 
     for patience in (1.0, 10.0, 60.0):  # on a busy machine one comes late
         monkeypatch.setattr(streams, "_PATIENCE", patience)
-        begun: list[threading.Thread] = []
+        begun = []
 
-        def begin(place: streams.Inlet, begun: list[threading.Thread] = begun):
+        def begin(place, begun=begun):
             begun.append(threading.Thread(target=connect, args=(place,)))
             begun[0].start()
 

@@ -1,7 +1,5 @@
 """Ranks that meet, and one that does not come."""
 
-from __future__ import annotations
-
 import threading
 import time
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Who owns a run's folder: seen by a lock, and unknown where a lock would say nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,10 +1,7 @@
 """The journal and the other files by which ranks and launcher tell each other: whole lines, one small file a rank."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 from stash.core.jsonl import Tail
 from stash.measure.protocol import orders as the_orders
@@ -91,7 +88,7 @@ if sys.argv[2:]:
 """
 
 
-def claims(folder: Path, *last_word):
+def claims(folder, *last_word):
     """Whether another process may write the journal."""
     program = [sys.executable, "-c", CLAIMS, str(folder), *last_word]
     return subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()

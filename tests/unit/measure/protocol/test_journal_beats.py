@@ -1,7 +1,5 @@
 """What ranks tell of themselves at every step, and what the launcher reads of it."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """Messages: what goes into a line comes out of it, and the artefact's records can hold what the agents tell."""
 
-from __future__ import annotations
-
 from dataclasses import MISSING, fields
 from typing import get_type_hints
 

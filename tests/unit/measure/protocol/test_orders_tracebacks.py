@@ -1,7 +1,5 @@
 """Which frames of a traceback are Stash's, and go."""
 
-from __future__ import annotations
-
 from stash.measure.protocol.orders import strip_wraps
 
 SEEN = """Traceback (most recent call last):

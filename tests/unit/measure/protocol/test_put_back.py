@@ -1,7 +1,5 @@
 """Files of the user's: whatever a job does to them, they are as they were afterwards."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stash.measure.protocol import file_backup
-from stash.measure.protocol.file_backup import BackupEntry, FileBackup, entries_of
+from stash.measure.protocol.file_backup import FileBackup, entries_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.put_back import RestoreReport, put_back
 from stash.measure.protocol.put_back import _undo_entry as _really_undo
@@ -22,7 +20,7 @@ OLD = b"what the user had" * 100
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch) -> RunFolder:
+def run(tmp_path, monkeypatch):
     """A run that was started in a folder of the test's own, where originals step aside to."""
     monkeypatch.chdir(tmp_path)
     launch = tmp_path / "stash-run" / "launch"
@@ -31,7 +29,7 @@ def run(tmp_path, monkeypatch) -> RunFolder:
 
 
 @pytest.fixture
-def file(tmp_path) -> Path:
+def file(tmp_path):
     """A file of the user's, an hour old."""
     path = tmp_path / "work" / "last.pt"
     path.parent.mkdir()
@@ -52,59 +50,59 @@ def refused(*arguments, **settings):
     raise PermissionError(1, "Operation not permitted")
 
 
-def keeper(run: RunFolder, **answers) -> FileBackup:
+def keeper(run, **answers):
     return FileBackup(run, began=time.time() - 60, **answers)
 
 
-def rewrite(keeps: FileBackup, path: Path):
+def rewrite(keeps, path):
     keeps.before_writing(str(path), truncates=True)
     path.write_bytes(b"of the job")
 
 
-def change_in_place(keeps: FileBackup, path: Path):
+def change_in_place(keeps, path):
     keeps.before_writing(str(path), truncates=False)
     assert path.read_bytes() == OLD  # the job finds what it expects
     with path.open("r+b") as file:
         file.write(b"XX")
 
 
-def remove(keeps: FileBackup, path: Path):
+def remove(keeps, path):
     keeps.before_removing(str(path))
     path.unlink()
 
 
-def remove_with_its_folder(keeps: FileBackup, path: Path):
+def remove_with_its_folder(keeps, path):
     keeps.before_removing(str(path))
     shutil.rmtree(path.parent)
 
 
-def replace(keeps: FileBackup, path: Path):
+def replace(keeps, path):
     fresh = path.with_name("fresh")
     fresh.write_bytes(b"of the job")
     keeps.before_moving(str(fresh), str(path))
     fresh.replace(path)
 
 
-def make(keeps: FileBackup, folder: Path):
+def make(keeps, folder):
     keeps.before_making(str(folder))
     folder.mkdir()
 
 
-def move(keeps: FileBackup, path: Path, to: Path):
+def move(keeps, path, to):
     keeps.before_moving(str(path), str(to))
     path.rename(to)
 
 
-def move_away(keeps: FileBackup, path: Path):
+def move_away(keeps, path):
     move(keeps, path, path.with_name("moved"))
 
 
-def move_away_and_rewrite(keeps: FileBackup, path: Path):
+def move_away_and_rewrite(keeps, path):
     move_away(keeps, path)
     rewrite(keeps, path.with_name("moved"))
 
 
-def rewrite_twice(keeps: FileBackup, path: Path):
+def rewrite_twice(keeps, path):
     rewrite(keeps, path)
     remove(keeps, path)
     rewrite(keeps, path)
@@ -124,9 +122,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("age", [3600, -86400])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
-    run: RunFolder, file: Path, change, age
-):
+def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(run, file, change, age):
     dated(file, time.time() - age)
     before = file.stat()
     change(keeper(run), file)
@@ -142,12 +138,12 @@ def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
     assert not list(file.parent.parent.rglob(".*")), "nothing is left of the attic"
 
 
-def dated(path: Path, moment):
+def dated(path, moment):
     os.utime(path, (moment, moment))
 
 
 @pytest.mark.parametrize("ahead", [86400, -86400])
-def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, tmp_path, ahead):
+def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run, tmp_path, ahead):
     keeps, path, folder = keeper(run), tmp_path / "probe", tmp_path / "saving"
     keeps.before_writing(str(path), truncates=False)
     path.write_bytes(b"blat")
@@ -164,9 +160,7 @@ def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, 
 
 
 @pytest.mark.parametrize("removes", [True, False])
-def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(
-    run: RunFolder, file: Path, removes
-):
+def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(run, file, removes):
     keeps, own = keeper(run), file.with_name("own")
     rewrite(keeps, own)
     if removes:
@@ -178,7 +172,7 @@ def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(
     assert file.read_bytes() == OLD
 
 
-def test_what_a_server_with_a_fast_clock_dates_is_kept_once(run: RunFolder, file: Path):
+def test_what_a_server_with_a_fast_clock_dates_is_kept_once(run, file):
     tomorrow, keeps = time.time() + 86400, keeper(run)
     os.utime(file, (tomorrow, tomorrow))
     for _ in range(3):
@@ -189,7 +183,7 @@ def test_what_a_server_with_a_fast_clock_dates_is_kept_once(run: RunFolder, file
     assert file.read_bytes() == OLD
 
 
-def test_two_processes_of_the_job_keep_a_file_once(run: RunFolder, file: Path):
+def test_two_processes_of_the_job_keep_a_file_once(run, file):
     for _ in range(2):
         rewrite(keeper(run), file)
     assert len(run.kept.read_text().splitlines()) == 1
@@ -197,7 +191,7 @@ def test_two_processes_of_the_job_keep_a_file_once(run: RunFolder, file: Path):
     assert file.read_bytes() == OLD
 
 
-def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path):
+def test_a_link_is_kept_as_a_link_and_written_through(run, file):
     link = file.with_name("latest.pt")
     link.symlink_to(file.name)
     os.utime(link, (1, 1), follow_symlinks=False)
@@ -212,7 +206,7 @@ def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path
 
 @pytest.mark.parametrize("target", ["nowhere", "folder", "last.pt"])
 def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_written_through_it(
-    run: RunFolder, file: Path, monkeypatch, target
+    run, file, monkeypatch, target
 ):
     # GIVEN a link of another user's, or on a file system without hard links
     monkeypatch.setattr(os, "link", refused)
@@ -233,7 +227,7 @@ def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_wri
 
 @pytest.mark.parametrize("content", [OLD, b""])
 def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
-    run: RunFolder, file: Path, monkeypatch, content
+    run, file, monkeypatch, content
 ):
     monkeypatch.setattr(os, "link", refused)
     other = shutil.copy2(file, file.with_name("best.pt"))
@@ -251,7 +245,7 @@ def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
     ("refuses", "truncates"), [("replace", True), ("replace", False), ("open", True)]
 )
 def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it_is(
-    run: RunFolder, file: Path, monkeypatch, refuses, truncates
+    run, file, monkeypatch, refuses, truncates
 ):
     # GIVEN a sticky folder in which the file is another user's, or one in which nothing may be made
     before, keeps, real = file.stat(), keeper(run), getattr(os, refuses)
@@ -278,7 +272,7 @@ def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it
     assert not list(file.parent.parent.rglob(".*"))
 
 
-def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run: RunFolder, file: Path):
+def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run, file):
     """While both name one inode, renaming one to the other does nothing: the next backup would be lost."""
     backup, older = file.with_name("last.bak"), file.with_name("last.bak.1")
     keeps = keeper(run)
@@ -291,9 +285,7 @@ def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run: RunFolder, fi
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(
-    run: RunFolder, file: Path, tmp_path
-):
+def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(run, file, tmp_path):
     keeps, away = keeper(run), tmp_path / "scratch.pt"
     keeps.before_moving(str(file), str(away))  # renaming fails: shutil copies it, and removes it
     shutil.copy2(file, away)
@@ -307,7 +299,7 @@ def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(
 @pytest.mark.parametrize("content", [None, b"of the job"])
 @pytest.mark.parametrize("passing", [True, False])
 def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_stays_beside_it(
-    run: RunFolder, file: Path, tmp_path, passing, content
+    run, file, tmp_path, passing, content
 ):
     # GIVEN a script that renames its output folder, makes a new one and saves there under the same name
     keeps = keeper(run, passing=lambda: passing)
@@ -334,7 +326,7 @@ def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_s
     assert not run.kept.exists()
 
 
-def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tmp_path):
+def test_what_is_made_before_training_is_named_once_and_stays(run, tmp_path):
     keeps = keeper(run)
     prepared, part = tmp_path / "prepared", tmp_path / "prepared" / "part"
     for folder in (prepared, part):
@@ -356,7 +348,7 @@ def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tm
     assert all(path.exists() for path in marks)
 
 
-def test_folders_that_could_not_be_renamed_stay_as_they_are(run: RunFolder, file: Path, tmp_path):
+def test_folders_that_could_not_be_renamed_stay_as_they_are(run, file, tmp_path):
     other = tmp_path / "work_old"
     other.mkdir()
     (other / "mine").touch()
@@ -368,7 +360,7 @@ def test_folders_that_could_not_be_renamed_stay_as_they_are(run: RunFolder, file
 
 
 def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
-    run: RunFolder, file: Path, tmp_path, monkeypatch
+    run, file, tmp_path, monkeypatch
 ):
     keeps, old = keeper(run), tmp_path / "work_old"
     before = file.parent.stat()
@@ -391,9 +383,7 @@ def write_until_full(descriptor, line, write=os.write):
     return write(descriptor, line[:20])
 
 
-def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(
-    run: RunFolder, file: Path, monkeypatch
-):
+def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(run, file, monkeypatch):
     keeps = keeper(run)
     with monkeypatch.context() as full:
         full.setattr(os, "write", write_until_full)
@@ -403,9 +393,7 @@ def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(
     assert file.read_bytes() == OLD
 
 
-def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(
-    run: RunFolder, file: Path
-):
+def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run, file):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
     inode = file.stat().st_ino
@@ -416,9 +404,7 @@ def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(
     assert file.read_bytes() == b""
 
 
-def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
-    run: RunFolder, file: Path, monkeypatch
-):
+def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(run, file, monkeypatch):
     monkeypatch.setattr(file_backup, "MAX_COPIED", 10)
     monkeypatch.setattr(file_backup, "_can_clone", lambda path: False)
     database = file.with_name("data.mdb")
@@ -433,7 +419,7 @@ def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
     assert outcome.unprotected == (f"{database} (too large to keep)",)
 
 
-def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path):
+def test_what_the_job_made_itself_is_its_own(run, tmp_path):
     mine = tmp_path / "new.pt"
     keeps = keeper(run)
     keeps.writes_new_file(str(mine))
@@ -451,9 +437,7 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path):
     assert put_back(run.kept) == RestoreReport()
 
 
-def test_nothing_is_touched_that_the_full_disk_could_not_note(
-    run: RunFolder, file: Path, monkeypatch
-):
+def test_nothing_is_touched_that_the_full_disk_could_not_note(run, file, monkeypatch):
     keeps = keeper(run)
     with monkeypatch.context() as full:
         full.setattr(os, "write", write_until_full)
@@ -464,7 +448,7 @@ def test_nothing_is_touched_that_the_full_disk_could_not_note(
 
 
 def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
-    run: RunFolder, file: Path, monkeypatch
+    run, file, monkeypatch
 ):
     monkeypatch.setattr(os, "link", refused)
     before = file.stat()
@@ -480,7 +464,7 @@ def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
     assert not run.kept.exists()
 
 
-def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(run: RunFolder, file: Path, monkeypatch):
+def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(run, file, monkeypatch):
     def full(source, target):
         Path(target).write_bytes(OLD[:9])
         raise OSError(28, "No space left on device")
@@ -494,9 +478,7 @@ def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(run: RunFolder, file:
     assert file.read_bytes() == OLD
 
 
-def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(
-    run: RunFolder, file: Path
-):
+def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(run, file):
     rewrite(keeper(run), file)
     last = time.time()
     time.sleep(0.02)
@@ -509,7 +491,7 @@ def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(
     assert unprotected == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
 
 
-def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path):
+def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run, tmp_path):
     keeps, path = keeper(run), tmp_path / "last.pt"
     keeps.writes_new_file(str(path))
     path.touch()
@@ -517,7 +499,7 @@ def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp
     assert not path.exists()
 
 
-def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path):
+def test_what_python_compiled_it_may_compile_again(run, file):
     compiled = file.parent / "__pycache__" / "model.cpython-311.pyc"
     compiled.parent.mkdir()
     file.rename(compiled)
@@ -527,7 +509,7 @@ def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path):
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_what_a_trial_makes_goes_again_and_the_rest_stays(run: RunFolder, file: Path, tmp_path):
+def test_what_a_trial_makes_goes_again_and_the_rest_stays(run, file, tmp_path):
     # GIVEN a trial, whose script saves beside a checkpoint of the user's, by way of a file with another name
     keeps = keeper(run, passing=lambda: True)
     rewrite(keeps, file)
@@ -555,7 +537,7 @@ def test_what_a_trial_makes_goes_again_and_the_rest_stays(run: RunFolder, file: 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_what_is_in_it(
-    run: RunFolder, tmp_path
+    run, tmp_path
 ):
     # GIVEN a checkpoint of two processes, in a folder that gets its name when it is whole
     keepers = [keeper(run, passing=lambda: True) for _ in range(2)]
@@ -574,7 +556,7 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     assert not run.kept.exists()
 
 
-def checkpoint(keeps: FileBackup, folder: Path, saving):
+def checkpoint(keeps, folder, saving):
     """A folder of its own: weights, whose saving is told, and a manifest that is a file like any other."""
     keeps.before_making(str(folder))
     folder.mkdir(parents=True)
@@ -585,9 +567,7 @@ def checkpoint(keeps: FileBackup, folder: Path, saving):
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
-    run: RunFolder, file: Path, tmp_path
-):
+def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(run, file, tmp_path):
     # GIVEN folders of which one was made before training, and one is renamed once it is whole
     saving, trains = list[int](), list[int]()
     keeps = keeper(run, passing=lambda: bool(saving), trains=lambda: bool(trains))
@@ -614,9 +594,9 @@ def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("since", ["moved there by the job", "put there since"])
 def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
-    run: RunFolder, file: Path, tmp_path, monkeypatch, since
+    run, file, tmp_path, monkeypatch, since
 ):
-    saving: list[int] = []
+    saving = []
     keeps = keeper(run, passing=lambda: bool(saving), trains=lambda: True)
     folder = tmp_path / "1"
     checkpoint(keeps, folder, saving)
@@ -634,7 +614,7 @@ def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
     assert any(str(folder) in sentence for sentence in outcome.unprotected)
 
 
-def _refuse_moves(kept: BackupEntry):
+def _refuse_moves(kept):
     """A folder that could not be given its name again, as where a disk is full or rights are missing."""
     if kept.how == "moved":
         refused()
@@ -642,9 +622,9 @@ def _refuse_moves(kept: BackupEntry):
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_folder_made_before_training_goes_if_it_is_left_empty(run: RunFolder, tmp_path):
+def test_a_folder_made_before_training_goes_if_it_is_left_empty(run, tmp_path):
     """So does a file that was there at the first step, of this launch, and is written again."""
-    trains: list[int] = []
+    trains = []
     keeps = keeper(run, passing=lambda: bool(trains))
     data, runs = tmp_path / "data", tmp_path / "runs"
     for folder in (data, runs):
@@ -670,7 +650,7 @@ def test_a_folder_made_before_training_goes_if_it_is_left_empty(run: RunFolder, 
     ],
 )
 def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
-    run: RunFolder,
+    run,
     tmp_path,
     monkeypatch,
     work,
@@ -691,7 +671,7 @@ def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
 
 @pytest.mark.parametrize("truncates", [True, False])
 def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
-    run: RunFolder, file: Path, monkeypatch, truncates
+    run, file, monkeypatch, truncates
 ):
     # GIVEN a file that the job made and removed, and an old one of the user's, moved there since
     monkeypatch.setattr("tempfile.tempdir", str(file.parent / "elsewhere"))
@@ -706,9 +686,7 @@ def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
     assert name.read_bytes() == OLD
 
 
-def test_nothing_is_asked_of_tempfile_while_it_holds_its_lock(
-    run: RunFolder, tmp_path, monkeypatch
-):
+def test_nothing_is_asked_of_tempfile_while_it_holds_its_lock(run, tmp_path, monkeypatch):
     """As where the first to ask for the temporary folder is torch, and the file that tempfile tries is an event."""
     keeps = keeper(run, passing=lambda: True)
     monkeypatch.setattr("tempfile.tempdir", None)

@@ -1,7 +1,5 @@
 """Ledgers of kept files outlive their launcher; whose it is, and whether it lives, is told before any is undone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -27,7 +25,7 @@ time.sleep(600)
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch) -> Path:
+def place(tmp_path, monkeypatch):
     monkeypatch.setattr(
         put_back,
         "backup_places",
@@ -37,7 +35,7 @@ def place(tmp_path, monkeypatch) -> Path:
     return tmp_path / "state/stash/kept"
 
 
-def killed_run(tmp_path: Path, name="last.pt") -> tuple[Path, Path]:
+def killed_run(tmp_path, name="last.pt"):
     """A run that is gone whose job had written over a file of the user's: where it kept things, and the file."""
     run = tmp_path / f"stash-{Path(name).name}"
     (run / "launch-0-0").mkdir(parents=True)
@@ -54,9 +52,7 @@ def killed_run(tmp_path: Path, name="last.pt") -> tuple[Path, Path]:
     return made[0], file
 
 
-def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder(
-    tmp_path, place: Path
-):
+def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder(tmp_path, place):
     folder, file = killed_run(tmp_path)
     (tmp_path / "stash-last.pt" / KEPT).unlink()
     # not where the job works
@@ -71,7 +67,7 @@ def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
-def test_an_original_of_another_file_system_steps_aside_at_its_top(place: Path, tmp_path):
+def test_an_original_of_another_file_system_steps_aside_at_its_top(place, tmp_path):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
         if os.stat(shared).st_dev == os.stat(tmp_path).st_dev:
             pytest.skip("the temporary folder is in memory, too")
@@ -108,7 +104,7 @@ def test_what_another_user_made_is_left_alone(tmp_path, monkeypatch):
 
 
 def test_where_the_home_cannot_be_written_or_locked_another_private_folder_serves(
-    tmp_path, place: Path, monkeypatch
+    tmp_path, place, monkeypatch
 ):
     (tmp_path / "state").write_text("no folder")
     folder, _ = killed_run(tmp_path)
@@ -119,7 +115,7 @@ def test_where_the_home_cannot_be_written_or_locked_another_private_folder_serve
     assert put_back.find_abandoned() == [folder]
 
 
-def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path, place: Path):
+def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path, place):
     folder, _ = killed_run(tmp_path)
     place.chmod(0o777)
     assert put_back.find_abandoned() == []
@@ -130,7 +126,7 @@ def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path, place: Pa
     assert folder.exists()
 
 
-def started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago):
+def started_again(tmp_path, monkeypatch, ago):
     """This machine runs another kernel since so many seconds."""
     (tmp_path / "boot_id").write_text("another\n")
     (tmp_path / "stat").write_text(f"cpu 1 2\nbtime {time.time() - ago:.0f}\n")

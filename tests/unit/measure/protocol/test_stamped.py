@@ -1,7 +1,5 @@
 """The ring of stamped steps: what a rank writes, who listens reads; what was overwritten is counted."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.measure.protocol import stamped

@@ -21,7 +21,7 @@ from stash.measure.protocol.wire import WireError, build_record, pack_value, unp
 PLAN = Plan(BlockSize(1, 2), BlockSize(1, 4), BlockSize(3, 4), 1.5, 2)
 GROUP = Membership("7", (0, 3), "cpu:gloo")
 BLOCK = Payload.pack(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
-VALUES: list[Any] = [
+VALUES = [
     None,
     True,
     3,
