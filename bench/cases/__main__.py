@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from bench.cases import beside, fixes
 from bench.cases.answers import Answer, profile, time_step
 from bench.cases.truths import Case, read_cases
 from bench.machine import ROOT, arguments, machine
@@ -60,22 +61,60 @@ def summary(answers: Iterable[Answer]) -> str:
     )
 
 
+def fix_cases(cases: Iterable[Case], budget: str) -> str:
+    """The page of ``--fix``."""
+    rows, answers = [], []
+    for case in (case for case in cases if case.knobs):
+        answers.append(fixes.fix(case, budget, KEPT))
+        rows.append(fixes.cells(case, answers[-1]))
+        progress(*rows[-1])
+    return "\n\n".join([machine(), table(fixes.HEADS, rows), fixes.summary(answers)])
+
+
+def ask_tools(cases: Iterable[Case]) -> str:
+    """The page of ``--beside``."""
+    rows, right = [], dict.fromkeys(beside.TOOLS, 0)
+    for case in cases:
+        said = beside.ask_tools(case, KEPT)
+        row = [case.name]
+        for name, answer in said.items():
+            row += [answer.words.replace("|", "/")[:90], _MARKS[answer.right]]
+            right[name] += answer.right is True
+        rows.append(row)
+        progress(*row)
+    heads = ["case", *(head for name in beside.TOOLS for head in (name, "right"))]
+    counts = ", ".join(f"{name} {count} of {len(rows)} right" for name, count in right.items())
+    return "\n\n".join([machine(), table(heads, rows), counts])
+
+
 def main() -> None:
     """Print the table; each line goes to standard error as soon as it is known."""
     given = arguments(
         __doc__,
         only=("", "cases whose names contain one of these, with commas between"),
-        budget=("30", "of stash profile"),
+        budget=("", "of stash profile (30 unless given), or of stash fix (5m)"),
+        fix=(
+            False,
+            "run stash fix instead, on cases that a setting cures, and what it keeps by itself",
+        ),
+        beside=(False, "run PyTorch's profiler and TraceML instead"),
         out=("-", "write the table to this file"),
         no_truth=(False, "do not run the scripts by themselves"),
     )
     KEPT.mkdir(parents=True, exist_ok=True)
+    cases = read_cases(tuple(given.only.split(",")))
+    if given.fix:
+        deliver(fix_cases(cases, given.budget or "5m"), Path(given.out))
+        return
+    if given.beside:
+        deliver(ask_tools(cases), Path(given.out))
+        return
     rows: list[list[object]] = []
     answers: list[Answer] = []
-    for case in read_cases(tuple(given.only.split(","))):
+    for case in cases:
         is_timed = case.is_repairable and not given.no_truth
-        times = [time_step(case, fixed) if is_timed else None for fixed in (False, True)]
-        answers.append(profile(case, given.budget, KEPT))
+        times = [time_step(case, **more) if is_timed else None for more in ({}, {"FIXED": "1"})]
+        answers.append(profile(case, given.budget or "30", KEPT))
         rows.append(cells(case, answers[-1], *times))
         progress(*rows[-1])
     deliver("\n\n".join([machine(), table(HEADS, rows), summary(answers)]), Path(given.out))
