@@ -9,12 +9,9 @@ install --no-deps --target build/traceml traceml-ai==0.5.0 msgspec nvidia-ml-py`
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 from bench.cases.answers import Ended, folder_of, plain_command, run
@@ -25,6 +22,7 @@ from bench.peers.torch_profiler_hta import top_entry
 
 TRACEML = ROOT / "build" / "traceml"
 _PATIENCE = 600.0
+_LETTERS = 90
 _PROFILER = """
 import os, sys
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -68,25 +66,17 @@ register_optimizer_step_post_hook(_end)
 """
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a tool named; ``right`` is ``None`` where it failed."""
-
-    words: str
-    right: bool | None
-
-
-def ask_tools(case: Case, keep: Path) -> dict[str, Said]:
-    """By tool, what it says; its output stays in ``keep``."""
-    return {name: _ask(case, name, ask, keep) for name, ask in TOOLS.items()}
-
-
-def _ask(case: Case, name: str, ask: Callable[[Case, Path], str], keep: Path) -> Said:
-    try:
-        words = ask(case, keep / f"{case.name.replace('/', '-')}.{name}.txt")
-    except (LaunchError, OSError, LookupError, ValueError) as problem:
-        return Said(f"fails: {problem}"[:80], None)
-    return Said(words, bool(case.peers) and re.search(case.peers, words) is not None)
+def ask_tools(case: Case, keep: Path) -> list[object]:
+    """A row of the table: what each tool says, and whether it is right; its output stays in ``keep``."""
+    row: list[object] = [case.name]
+    for name, ask in TOOLS.items():
+        try:
+            words = ask(case, keep / f"{case.name.replace('/', '-')}.{name}.txt")
+            right = "yes" if case.peers and re.search(case.peers, words) else "no"
+        except (LaunchError, OSError, LookupError) as problem:
+            words, right = f"fails: {problem}", "–"
+        row += [words.replace("|", "/")[:_LETTERS], right]
+    return row
 
 
 def _ask_profiler(case: Case, kept: Path) -> str:
@@ -98,11 +88,10 @@ def _ask_traceml(case: Case, kept: Path) -> str:
     if not TRACEML.is_dir():
         raise LaunchError(f"TraceML is not in {TRACEML.relative_to(ROOT)}")
     script = insert_after_torch(wrap_step(case.path.read_text()), _TRACEML)
-    command = [str(TRACEML / "bin" / "traceml"), "run", case.path.name, "--logs-dir", "logs"]
-    command += ["--run-name", "run", "--nproc-per-node", str(case.nproc)]
-    _run(case, kept, script, [sys.executable, *command])
-    found = json.loads(kept.with_suffix(".json").read_text())["primary_diagnosis"]
-    return f"{found['kind']}: {found['summary']}"
+    command = [sys.executable, f"{TRACEML}/bin/traceml", "run", case.path.name]
+    ended = _run(case, kept, script, [*command, "--nproc-per-node", str(case.nproc)])
+    said = re.findall(r"(?:Verdict|Why): (.*?)(?:  |\|)", ended.output)
+    return f"{said[0]}: {said[1]}"
 
 
 def _run(case: Case, kept: Path, script: str, command: list[str] | None = None) -> Ended:
@@ -114,8 +103,6 @@ def _run(case: Case, kept: Path, script: str, command: list[str] | None = None) 
             command or plain_command(case, case.path.name), folder, _PATIENCE, PYTHONPATH=search
         )
         kept.write_text(ended.output, encoding="utf-8")
-        for summary in folder.glob("logs/run/final_summary.json"):
-            kept.with_suffix(".json").write_text(summary.read_text())
     if ended.code:
         raise LaunchError(last_line(ended.output))
     return ended
@@ -127,24 +114,20 @@ def insert_after_torch(text: str, code: str) -> str:
 
 
 def wrap_step(text: str) -> str:
-    """A script whose step is inside TraceML's context: from its first line with the model to the optimizer's step."""
-    first, last = min(_steps(ast.parse(text)), key=lambda step: step[1] - step[0])
-    lines = text.splitlines()
-    margin = re.match(r" *", lines[first - 1])
-    indent = "" if margin is None else margin[0]
-    inside = [f"    {line}" for line in lines[first - 1 : last]]
-    wrapped = [*lines[: first - 1], f"{indent}with traceml.trace_step(model):", *inside]
-    return "\n".join([*wrapped, *lines[last:], ""])
+    """A script whose step is inside TraceML's context: from where gradients are cleared to the optimizer's step."""
+    found = re.search(
+        r"^( *)(?:optimizer\.zero_grad\(\)|with quiet:)\n(?:\1.*\n)*?\1.*optimizer\.step\(\)\n(?:\1 .*\n)*",
+        text,
+        re.M,
+    )
+    if found is None:
+        raise LookupError("no step in the script")
+    step = re.sub(r"^", "    ", found[0], flags=re.M).rstrip(" ")
+    return text.replace(found[0], f"{found[1]}with traceml.trace_step(model):\n{step}")
 
 
-def _steps(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    """Lines of each loop's step, from the first to the last."""
-    for loop in (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))):
-        written = [(each, ast.unparse(each)) for each in loop.body]
-        begins = [each for each, words in written if "model(" in words or "zero_grad(" in words]
-        ends = [each for each, words in written if "optimizer.step(" in words]
-        if begins and ends:
-            yield begins[0].lineno, ends[-1].end_lineno or ends[-1].lineno
-
-
-TOOLS = {"torch.profiler": _ask_profiler, "TraceML": _ask_traceml}
+TOOLS: dict[str, Callable[[Case, Path], str]] = {
+    "torch.profiler": _ask_profiler,
+    "TraceML": _ask_traceml,
+}
+HEADS = ("case", *(head for name in TOOLS for head in (name, f"{name} right")))
