@@ -58,7 +58,7 @@ _steps = 0
 def _end(*_):
     global _steps
     _steps += 1
-    if _steps == 300:
+    if _steps == 100:
         sys.exit(0)
 
 

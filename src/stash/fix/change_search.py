@@ -119,12 +119,14 @@ def _try_all(search: Search) -> list[Candidate]:
 
 
 def _launch_lead(search: Search, wanted: list[Candidate]) -> list[Candidate]:
-    """Launch what saves most by forecast, if nothing else removes the same; if that is so, the rest goes beside it.
+    """Launch what saves most by forecast of that which nothing else removes; if it does, the rest goes beside it.
 
-    Turns take the time that it would need, and the value is what is left to try.
+    Turns take the time that it would need, and forecasts of what they settle are upper ends. The value is what is left
+    to try.
     """
-    lead = max(wanted, key=lambda each: each.change.forecast or 0.0, default=None)
-    if lead is None or not lead.change.leads or _needs_consent(search, lead):
+    able = [each for each in wanted if each.change.leads]
+    lead = max(able, key=lambda each: each.change.forecast or 0.0, default=None)
+    if lead is None:
         return wanted
     if (lead.change.forecast or 0.0) < LARGE * search.typed or search.budget.is_short():
         return wanted

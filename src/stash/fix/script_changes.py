@@ -264,7 +264,7 @@ class Knob:
     joins: bool = False
     """Whether its values seldom cost anything: it is launched with others at once to see if any of them pays."""
     leads: bool = False
-    """Whether it is launched before all else where its forecast is the largest: nothing else removes what it does."""
+    """Whether it is launched before all else where its forecast is large: nothing else removes what it does."""
 
 
 def thread_vars(number: int) -> dict[str, str]:

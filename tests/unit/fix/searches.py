@@ -56,9 +56,7 @@ class SimulatedJob:
             )
         seconds = self.step(names) * float(np.exp(self.noise()))
         loss = 2.0 if names & self.other_losses else 1.0
-        evidence = (
-            {"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},
-        )
+        evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": []},)
         return TrialRun(seconds, steps=30, elapsed_seconds=self.seconds, evidence=evidence)
 
 

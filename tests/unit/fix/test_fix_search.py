@@ -268,7 +268,7 @@ def test_what_saves_most_by_forecast_and_nothing_else_removes_is_launched_before
     job = Job(lambda names: 0.1 - 0.06 * ("persistent" in names) - 0.007 * ("workers=1" in names))
     turns = play_turns(job, *[(0.1, 0.093, 0.1)] * 3, takes=2 * LAUNCH)
     keep = change("persistent", forecast=0.06, joins=True, leads=True)
-    search = run_search(job, *workers(1, 2, forecast=0.01), keep, within=9.5 * LAUNCH, turns=turns)
+    search = run_search(job, *workers(1, 2, forecast=0.09), keep, within=9.5 * LAUNCH, turns=turns)
     assert job.launched[1] == {"persistent"}
     assert standing(search)["persistent"] == "kept"
 

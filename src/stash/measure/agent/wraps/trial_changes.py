@@ -473,11 +473,10 @@ def _sets_threads() -> bool:
 def write_evidence(
     rank: int,
     trained_by: Any = None,
-    length: int | None = None,
     batches_per_step: int = 1,
     last: bool = False,
 ) -> None:
-    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains, of that length.
+    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains.
 
     The ``last`` time of a launch as typed, the first rank also reads samples twice.
     """
@@ -497,7 +496,6 @@ def write_evidence(
         "update_seconds": _update_seconds(),
         "sites": SITES,
         "trains": key,
-        "length": length,
         "batches_per_step": batches_per_step,
         "threads": sys.modules["torch"].get_num_threads(),
         "sets_threads": _sets_threads(),
