@@ -323,11 +323,6 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
     kept = [each for each in search.candidates if each.standing == "kept"]
     written = {each.name: patch.add(each.change, script) for each in kept}
-    typed = [
-        row.step_seconds
-        for row in search.launches
-        if not row.changes and row.step_seconds is not None
-    ]
     return Fix(
         stash_version=__version__,
         created=utc_now(),
@@ -336,7 +331,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         ranks=len(case.profile.ranks),
         engine=session.measurement.cluster.engine,
         error_rate=ERROR_RATE,
-        step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
+        step_seconds=search.typed,
         together=final.together,
         after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds,
