@@ -3,15 +3,16 @@
 Each script (``scripts/``, whose headers say what was reported where) runs as typed and with ``FIXED=1``, the
 difference being the truth, and then under ``stash profile``. Judged are: no crash; the row that is named; its line;
 the remedy's words; and *wrong*: something else is named, without "cannot tell". ``truths.csv`` has the right answers.
-What was printed stays in ``build/cases``.
+``--fix`` and ``--beside`` judge ``stash fix`` and other tools (``fixes``, ``beside``). What was printed stays in
+``build/cases``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
-from bench.cases.answers import Answer, profile, time_step
+from bench.cases import beside, fixes
+from bench.cases.answers import profile, time_step
 from bench.cases.truths import Case, read_cases
 from bench.machine import ROOT, arguments, machine
 from bench.table import deliver, progress, table
@@ -27,37 +28,24 @@ HEADS = (
     "remedy",
     "wrong",
     "crash",
+    "all right",
     "took, s",
 )
 _MARKS = {True: "yes", False: "no", None: "–"}
 
 
-def cells(case: Case, answer: Answer, typed: float | None, fixed: float | None) -> list[object]:
-    """One line of the table."""
-    says = answer.says[:60] if answer.crashed else ", ".join(answer.headings) or answer.kind
-    return [
-        case.name,
-        typed,
-        fixed,
-        says,
-        *(_MARKS[each] for each in (answer.row, answer.place, answer.remedy)),
-        "WRONG" if answer.is_wrong else "",
-        "CRASH" if answer.crashed else "",
-        round(answer.seconds),
+def ask_stash(case: Case, budget: str, is_timed: bool) -> list[object]:
+    """A row of what ``stash profile`` says, with what a step takes as typed and with the remedy."""
+    times = [
+        time_step(case, **more) if is_timed and case.is_repairable else None
+        for more in ({}, {"FIXED": "1"})
     ]
-
-
-def summary(answers: Iterable[Answer]) -> str:
-    """How many are right in all that can be right, wrong, crashed."""
-    answers = list(answers)
-    right = sum(
-        not each.crashed and False not in (each.row, each.place, each.remedy) for each in answers
-    )
-    return (
-        f"{right} of {len(answers)} right in row, place and remedy; "
-        f"{sum(each.is_wrong for each in answers)} wrong with confidence, "
-        f"{sum(each.crashed for each in answers)} crashes"
-    )
+    answer = profile(case, budget, KEPT)
+    says = answer.says[:60] if answer.crashed else ", ".join(answer.headings) or answer.kind
+    judged = (answer.row, answer.place, answer.remedy)
+    marks = [_MARKS[each] for each in (*judged, answer.is_wrong, answer.crashed)]
+    right = _MARKS[not answer.crashed and False not in judged]
+    return [case.name, *times, says, *marks, right, round(answer.seconds)]
 
 
 def main() -> None:
@@ -65,20 +53,28 @@ def main() -> None:
     given = arguments(
         __doc__,
         only=("", "cases whose names contain one of these, with commas between"),
-        budget=("30", "of stash profile"),
+        budget=("", "of stash profile (30 unless given), or of stash fix (5m)"),
+        fix=(False, "run stash fix on cases that a setting cures, and what it keeps by itself"),
+        beside=(False, "run PyTorch's profiler and TraceML"),
         out=("-", "write the table to this file"),
         no_truth=(False, "do not run the scripts by themselves"),
     )
     KEPT.mkdir(parents=True, exist_ok=True)
-    rows: list[list[object]] = []
-    answers: list[Answer] = []
+    heads, rows = fixes.HEADS if given.fix else beside.HEADS if given.beside else HEADS, []
     for case in read_cases(tuple(given.only.split(","))):
-        is_timed = case.is_repairable and not given.no_truth
-        times = [time_step(case, fixed) if is_timed else None for fixed in (False, True)]
-        answers.append(profile(case, given.budget, KEPT))
-        rows.append(cells(case, answers[-1], *times))
+        if given.beside:
+            rows.append(beside.ask_tools(case, KEPT))
+        elif not given.fix:
+            rows.append(ask_stash(case, given.budget or "30", not given.no_truth))
+        elif case.knobs:
+            rows.append(fixes.fix(case, given.budget or "5m", KEPT))
+        else:
+            continue
         progress(*rows[-1])
-    deliver("\n\n".join([machine(), table(HEADS, rows), summary(answers)]), Path(given.out))
+    columns = zip(heads, zip(*rows, strict=True), strict=True)
+    counts = [f"{head} {column.count('yes')}" for head, column in columns if "no" in column]
+    counted = f"of {len(rows)}: {', '.join(counts)}"
+    deliver("\n\n".join([machine(), table(heads, rows), counted]), Path(given.out))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ _PLACES = 3
 _NEAR = 1
 """Lines that a statement of several may be off by."""
 _PATIENCE = 300.0
+_SHORT = {"EPOCHS": "10"}
+"""For scripts that go on without end."""
 _TIMES = (r"([\d.]+) ms a step", r"([\d.]+) ms at last", r"([\d.]+) ms in the first")
 """How scripts print what a step took; the last one holds."""
 
@@ -63,16 +65,16 @@ class Answer:
 
 
 @contextmanager
-def folder_of(case: Case) -> Iterator[Path]:
-    """A folder with a copy of the script and room for what it writes."""
+def folder_of(case: Case, script: Path | None = None) -> Iterator[Path]:
+    """A folder with a copy of the script, or of that one in its place, and room for what it writes."""
     with tempfile.TemporaryDirectory(prefix="case-") as name:
         folder = Path(name)
         (folder / "tmp").mkdir()
-        shutil.copy(case.path, folder)
+        shutil.copy(script or case.path, folder)
         yield folder
 
 
-def run(command: list[str], folder: Path, **variables: str) -> Ended:
+def run(command: list[str], folder: Path, patience: float = _PATIENCE, **variables: str) -> Ended:
     """Run a command to its end, or end it: then its code is 124."""
     began = time.monotonic()
     environment = {
@@ -90,7 +92,7 @@ def run(command: list[str], folder: Path, **variables: str) -> Ended:
         text=True,
     )
     try:
-        output, _ = process.communicate(timeout=_PATIENCE)
+        output, _ = process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         process.terminate()
         output, _ = process.communicate()
@@ -98,39 +100,32 @@ def run(command: list[str], folder: Path, **variables: str) -> Ended:
     return Ended(process.returncode, output, time.monotonic() - began)
 
 
-def _plain(case: Case, *words: str) -> list[str]:
+def plain_command(case: Case, *words: str) -> list[str]:
     if case.nproc == 1:
         return [sys.executable, *words]
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(case.nproc))
     return [sys.executable, *launcher, *words]
 
 
-def time_step(case: Case, fixed: bool) -> float | None:
-    """Milliseconds a step, by the script's own watch; ``None`` if it says nothing."""
-    with folder_of(case) as folder:
-        ended = run(_plain(case, case.path.name), folder, **({"FIXED": "1"} if fixed else {}))
+def time_step(case: Case, script: Path | None = None, **variables: str) -> float | None:
+    """Milliseconds a step of a case, or of ``script`` in its place, by its own watch; ``None`` if it says nothing."""
+    with folder_of(case, script) as folder:
+        ended = run(plain_command(case, case.path.name), folder, **_SHORT, **variables)
     found = [times[-1] for pattern in _TIMES if (times := re.findall(pattern, ended.output))]
     return float(found[0]) if found and ended.code == 0 else None
 
 
-def _ranks(case: Case) -> list[str]:
-    return [] if case.nproc == 1 else ["--nproc-per-node", str(case.nproc)]
+def command_of(case: Case, name: str, *options: str) -> list[str]:
+    """A command of Stash's on the script."""
+    ranks = [] if case.nproc == 1 else ["--nproc-per-node", str(case.nproc)]
+    return [*STASH, name, *options, *ranks, case.path.name]
 
 
 def profile(case: Case, budget: str, keep: Path) -> Answer:
     """Profile a case and judge what is said; its artefact and output stay in ``keep``."""
     kept = keep / case.name.replace("/", "-")
     with folder_of(case) as folder:
-        command = [
-            *STASH,
-            "profile",
-            "--budget",
-            budget,
-            "-o",
-            "run.stash.json",
-            *_ranks(case),
-            case.path.name,
-        ]
+        command = command_of(case, "profile", "--budget", budget, "-o", "run.stash.json")
         ended = run(command, folder)
         kept.with_suffix(".txt").write_text(ended.output, encoding="utf-8")
         artefact = folder / "run.stash.json"

@@ -1,7 +1,8 @@
 """What is true of each case (``truths.csv``): what it loses time to, where, what removes it, how it is started.
 
 Columns of the table: the script; ranks; right headings (rows of the run, or stalls of a step); a part of the line
-where the time is lost or its cause stands, empty where there is none; words of right advice (a regular expression).
+where the time is lost or its cause stands, empty where there is none; words of right advice (a regular expression);
+knobs of ``stash fix`` that cure it, empty where no setting does; what other tools are right to name (likewise).
 ``||`` stands between alternatives. How much is
 lost is no column: the script, typed less ``FIXED=1`` in the same minutes, tells it.
 """
@@ -27,6 +28,12 @@ class Case:
     remedy: str
     is_repairable: bool
     """``FIXED=1`` runs the remedy."""
+    tells_time: bool
+    """It prints what a step took."""
+    knobs: tuple[str, ...]
+    """Of ``stash fix``, any of which cures it; empty where no setting does."""
+    peers: str
+    """A pattern of what another tool is right to name, however broadly; empty where it has no name for it."""
 
     @property
     def path(self) -> Path:
@@ -63,4 +70,7 @@ def _case(row: dict[str, str]) -> Case:
         lines=tuple(number for found in lines for number in found),
         remedy=row["remedy"],
         is_repairable='environ.get("FIXED")' in text,
+        tells_time='print(f"' in text and " ms a" in text,
+        knobs=tuple(row["fix"].split(_OR)) if row["fix"] else (),
+        peers=row["peers"],
     )

@@ -148,7 +148,15 @@ def _tensor_remedies(case: Case, loader: Loader) -> list[Remedy]:
         "handed over from its worker by a descriptor of its own"
     )
     enough = case.supply is not None and (case.supply.workers or 0) <= loader.workers
-    return [Remedy(text, name="fewer-tensors", first=enough)]
+    found = [Remedy(text, name="fewer-tensors", first=enough)]
+    made, waited = case.supply.made_seconds if case.supply else 0.0, case.seconds("prep")
+    if 0 < made < waited / 2:
+        none = (
+            f"Or make them in the training process, with num_workers=0: preparing a step takes {format_seconds(made)}, "
+            "and nothing is handed over"
+        )
+        found.append(Remedy(none, waited - made, name="no-workers", knob="workers"))
+    return found
 
 
 def _share_remedies(case: Case, loader: Loader) -> list[Remedy]:

@@ -515,7 +515,7 @@ def _flush_remedies(case: Case) -> list[Remedy]:
         f"Call `torch.set_flush_denormal(True)` first of all: {count:,} values of the model became denormal while "
         "Stash measured, which flushes them to 0; on them steps take longer than these"
     )
-    return [Remedy(text, name="flush-denormal", first=True)]
+    return [Remedy(text, name="flush-denormal", knob="denormals", first=True)]
 
 
 def _compute_on_cpus(case: Case) -> list[Remedy]:

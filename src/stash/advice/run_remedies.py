@@ -41,6 +41,8 @@ _GRADIENT = re.compile(r"\.grad\b")
 _METRIC = re.compile(
     r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I
 )
+_WORKERS_WAITED_FOR = re.compile(r"select|poll|recv")
+"""What the training thread is inside while it waits for a worker's first batch."""
 _LOG = re.compile(
     r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot",
     re.I,
@@ -130,13 +132,20 @@ def evaluation_remedies(case: Case) -> list[Remedy]:
     row, place = _find_row(case, EVALUATION), _find_place(case, EVALUATION)
     if row is None or row.each is None:
         return []
-    keep = (
-        f"Build evaluation's loader once{_format_place(place)}, and keep workers, if it has any, by "
-        f"persistent_workers=True"
+    waits = place is not None and _WORKERS_WAITED_FOR.search(place.inside) is not None
+    workers, why = (
+        ("its workers", ": most of it waits for them") if waits else ("workers, if it has any,", "")
     )
+    keep = f"Build evaluation's loader once{_format_place(place)}, and keep {workers} by persistent_workers=True{why}"
     often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
     return [
-        Remedy(keep, name="evaluation-workers", of_run=True),
+        Remedy(
+            keep,
+            name="evaluation-workers",
+            knob="evaluation" if waits else "",
+            of_run=True,
+            first=waits,
+        ),
         Remedy(
             f"Evaluate half as often{often}",
             _seconds_without(row, row.each.value / 2),

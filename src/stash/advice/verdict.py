@@ -17,7 +17,7 @@ from stash.advice.run_words import row_sentence, written_place
 from stash.advice.stopping import FIRST_ROUNDS, budget_to_decide, find_undecidable, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
-from stash.analysis.run_account import RunRow
+from stash.analysis.run_account import RunAccount, RunRow
 from stash.analysis.stability import other_job
 from stash.analysis.step_figures import StepFigures, make_figures
 from stash.core.formatting import join_names, plus_minus
@@ -248,6 +248,13 @@ def _remedy_sentence(case: Case, remedy: Remedy) -> str:
     many = f" for every {samples:.0f} samples" if samples else " for as many samples"
     gain = make_figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
     return f"{remedy.text}; saves about {gain}.{cost}"
+
+
+def describe_row(case: Case, run: RunAccount, row: RunRow) -> str:
+    """What a row between steps takes, where, and what to do about it that is no setting."""
+    by_hand = [each for each in _rank_remedies(case, row.name) if not each.knob]
+    advice = [_remedy_sentence(case, each) for each in by_hand[:1]]
+    return " ".join((row_sentence(case, run, row), *advice))
 
 
 def _lower(sentence: str) -> str:

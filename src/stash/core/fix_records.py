@@ -127,6 +127,8 @@ class Fix(Record):
     launches: tuple[Launched, ...]
     advice: tuple[Sentence, ...] = ()
     """What needs work outside the script."""
+    by_hand: Sentence = ""
+    """What takes more of a step than all that is kept saves, and no setting changes."""
     profile_seconds: Number = 0.0
     elapsed_seconds: Number
     proof: Proof | None = None

@@ -84,7 +84,7 @@ def _try_all(search: Search) -> list[Candidate]:
     Where one change saves much in turns, everything else is tried beside it: what hides behind a step that waits
     shows only once it does not. What turns have shown is not launched to be seen once more.
     """
-    active = settle_in_turns(search, _rank_by_forecast(search))
+    active = settle_in_turns(search, _launch_lead(search, _rank_by_forecast(search)))
     for each in [
         each for each in active if _needs_consent(search, each) and each.saves is not None
     ]:
@@ -96,7 +96,7 @@ def _try_all(search: Search) -> list[Candidate]:
         if saved_seconds(each) > LARGE * search.typed and is_proven(each.saves)
     ]
     largest = max(large, key=saved_seconds, default=None)
-    arm = () if largest is None else (largest.change.name,)
+    arm = search.base if largest is None else (*search.base, largest.name)
     if (
         largest is not None
         and not search.budget.is_short()
@@ -116,6 +116,32 @@ def _try_all(search: Search) -> list[Candidate]:
         search.set_standing(late, "left out", "")
         active = _screen_candidates(search, late)
     return [*search.find_candidates(search.base), *shown, *active]
+
+
+def _launch_lead(search: Search, wanted: list[Candidate]) -> list[Candidate]:
+    """Launch what saves most by forecast of that which nothing else removes; if it does, the rest goes beside it.
+
+    Turns take the time that it would need, and forecasts of what they settle are upper ends. The value is what is left
+    to try.
+    """
+    able = [each for each in wanted if each.change.leads]
+    lead = max(able, key=lambda each: each.change.forecast or 0.0, default=None)
+    if lead is None:
+        return wanted
+    if (lead.change.forecast or 0.0) < LARGE * search.typed or search.budget.is_short():
+        return wanted
+    rest = [each for each in wanted if each is not lead]
+    arm = (lead.name,)
+    if search.launch("screening", 0, arm):
+        return rest
+    lead.note_saving(search.estimate_saving("screening", TYPED, arm, 0.05))
+    if saved_seconds(lead) < LARGE * search.typed:
+        search.set_standing([lead], "no difference", "")
+        return rest
+    search.compare_with(arm)
+    rivals = [each for each in rest if each.change.knob == lead.change.knob]
+    search.set_standing(rivals, "left out", f"{lead.change.text} is tried first")
+    return _drop_idle(search, [each for each in rest if each not in rivals], [lead])
 
 
 def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidate]:

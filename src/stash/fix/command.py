@@ -38,6 +38,8 @@ _PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
 """Of the time, for the profile that comes first, which only orders what is tried; and seconds at most."""
 _STEPS, _SECONDS = 20, (3.0, 15.0)
 """A launch times so many steps, within these seconds."""
+_OCCURRENCES = 2.5
+"""Of what comes now and then: as many lie between some first steps and the last of a launch."""
 _BUSY = 0.05
 """Of the step, what other work costs it: from there on launches watch their steps, and so know what to subtract."""
 _OUTSIDE = 3
@@ -175,11 +177,11 @@ def _try_changes(
     from stash.fix.script_changes import Facts, ScriptChange, merge_changes, sites_of
     from stash.fix.space import propose_changes
     from stash.fix.time_budget import TimeBudget
-    from stash.measure.launcher.trials import TrialRun, Trials
+    from stash.measure.launcher.trials import TrialRun, Trials, starting_seconds
 
     assert result.profile is not None
     case = Case(attribute(result.profile), result.profile)
-    seconds = min(max(_SECONDS[0], _STEPS * case.breakdown.step_seconds), _SECONDS[1])
+    seconds = _launch_seconds(case)
     profiled = time.monotonic() - began
     until = began + options.budget
     if time.monotonic() + (profiled - session.measurement.seconds_spent()) + seconds > until:
@@ -220,6 +222,12 @@ def _try_changes(
             first.epoch_seconds,
             len(evidence["losses"]) // evidence["batches_per_step"],
             evidence["update_seconds"],
+            {
+                key: share
+                for key, starts in evidence["evaluations"].items()
+                if (share := starting_seconds(starts)) is not None
+            },
+            evidence["sets_threads"],
         )
         changes, left = propose_changes(facts, options.try_only or ())
         search = Search(
@@ -228,7 +236,9 @@ def _try_changes(
             TimeBudget(until - time.monotonic(), time.monotonic),
             first,
             say,
-            turns=trials.take_turns,
+            turns=lambda rungs, rounds, stays: trials.take_turns(
+                rungs, rounds, *merge_changes(stays)
+            ),
             allowed=frozenset(options.allow),
         )
         find_changes(search)
@@ -240,6 +250,19 @@ def _try_changes(
             "left": tuple(f"{knob}: {why}" for knob, why in left.items()),
         }
     ), patch
+
+
+def _launch_seconds(case: Case) -> float:
+    """Seconds in which a launch times steps: enough to see twice what comes now and then, and takes much."""
+    from stash.core.ledger_rows import EPOCH_START, EVALUATION
+    from stash.fix.fix_search import LARGE
+
+    run, wanted = case.breakdown.run, _STEPS * case.breakdown.step_seconds
+    for row in run.rows if run is not None else ():
+        if row.name in (EPOCH_START, EVALUATION) and row.every and (row.share or 0.0) >= LARGE:
+            assert run is not None
+            wanted = max(wanted, _OCCURRENCES * row.every * run.step_seconds)
+    return min(max(_SECONDS[0], wanted), _SECONDS[1])
 
 
 def _late_error(session: ProfileSession) -> UserError:
@@ -300,11 +323,6 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
     kept = [each for each in search.candidates if each.standing == "kept"]
     written = {each.name: patch.add(each.change, script) for each in kept}
-    typed = [
-        row.step_seconds
-        for row in search.launches
-        if not row.changes and row.step_seconds is not None
-    ]
     return Fix(
         stash_version=__version__,
         created=utc_now(),
@@ -313,7 +331,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         ranks=len(case.profile.ranks),
         engine=session.measurement.cluster.engine,
         error_rate=ERROR_RATE,
-        step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
+        step_seconds=search.typed,
         together=final.together,
         after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds,
@@ -323,6 +341,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
             _describe_candidate(each, written.get(each.name), search) for each in search.candidates
         ),
         advice=_list_advice(case, search.find_candidates(final.kept)),
+        by_hand=_describe_by_hand(case, search),
         elapsed_seconds=0.0,
         repeats=search.repeats,
         interrupted=final.interrupted,
@@ -361,6 +380,25 @@ def _list_advice(case: Case, kept: Sequence[Candidate]) -> tuple[str, ...]:
                     remedy.saves
                 )
     return tuple(sorted(found, key=lambda text: -found[text])[:_OUTSIDE])
+
+
+def _describe_by_hand(case: Case, search: Search) -> str:
+    """The largest row between steps, if that is more than is saved, and no change acts on it; else nothing."""
+    from stash.advice.verdict import describe_row
+    from stash.analysis.breakdown import SMALL_SHARE
+
+    run, together = case.breakdown.run, search.final.together
+    if run is None:
+        return ""
+    least = max(SMALL_SHARE * run.step_seconds, together.value if together is not None else 0.0)
+    changed = {name for each in search.candidates for name in each.change.stalls}
+    rows = [
+        row
+        for row in run.rows
+        if row.is_between_steps and row.name not in changed and row.least > least
+    ]
+    largest = max(rows, key=lambda row: row.seconds, default=None)
+    return "" if largest is None else describe_row(case, run, largest)
 
 
 def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path:

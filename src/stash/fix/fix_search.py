@@ -51,8 +51,12 @@ class OutOfTimeError(Exception):
 
 Runner = Callable[[Sequence[ScriptChange], int | None], TrialRun]
 """Launches the script with some changes, for so many steps, or for as long as a launch takes."""
-Turns = Callable[[Sequence[Mapping[str, Any]], int], tuple[list[dict[int, float]], TrialRun]]
-"""Launches the script once, with settings in turns for so many rounds; by round, a step's seconds with each of them.
+Turns = Callable[
+    [Sequence[Mapping[str, Any]], int, Sequence[ScriptChange]],
+    tuple[list[dict[int, float]], TrialRun],
+]
+"""Launches the script once, with settings in turns for so many rounds beside some changes that stay; by round, a
+step's seconds with each of them.
 
 The second value is the launch; no rounds where they cannot be switched.
 """
@@ -173,11 +177,12 @@ class Search:
 
     def _step_seconds(self, found: TrialRun) -> float:
         assert found.step_seconds is not None
-        if self.first.epoch_seconds is None:
-            return found.step_seconds
-        # an epoch that did not end saves nothing
-        known = self.first if found.epoch_seconds is None else found
-        return found.step_seconds + (known.epoch_seconds or 0.0)
+        step = found.step_seconds
+        for name in ("epoch_seconds", "evaluation_seconds"):
+            before, after = getattr(self.first, name), getattr(found, name)
+            if before is not None:  # an epoch that did not end saves nothing
+                step += before if after is None else after
+        return step
 
     def _note_launch(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
         failure = found.failure.sentence if found.failure is not None else ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
+from stash.core.ledger_rows import EPOCH_START, EVALUATION
 from stash.core.units import format_bytes, format_seconds
 from stash.fix.script_changes import Around, Facts, Proposal, ScriptChange, Site, thread_vars
 from stash.measure.agent.wraps.patched_code import OneThread
@@ -77,7 +78,7 @@ def _trade_threads(facts: Facts, site: Site, needed: int, room: int) -> list[Scr
     """Workers on cores that threads leave them: where threads have all cores, neither saves anything alone."""
     now = int(site.values["num_workers"])
     found = []
-    if not facts.is_on_cpu or facts.find_site("threads") is not None:
+    if not facts.is_on_cpu or facts.sets_threads or facts.find_site("threads") is not None:
         return []
     for n in sorted({min(needed, room - 1), room // 2} - {0, now}):
         threads = room - n
@@ -151,8 +152,40 @@ def persistent_changes(facts: Facts, site: Site) -> Proposal:
             site,
             {"persistent_workers": True},
             effect="order",
-            stalls=("prep",),
+            stalls=("prep", EPOCH_START),
             forecast=facts.epoch_seconds,
+        )
+    ]
+
+
+def evaluation_changes(facts: Facts) -> Proposal:
+    """Workers of loaders that are read without gradients, again and again."""
+    built = [each for each in facts.list_sites("loader") if each.key in facts.evaluations]
+    if not built:
+        return "no evaluation was seen to begin twice within a launch"
+    able = [
+        each
+        for each in built
+        if each.values["num_workers"]
+        and not each.values["persistent_workers"]
+        and each.calls == 1
+        and each.key != facts.trains
+    ]
+    if not able:
+        return "evaluation's loader is made anew each time, has no workers, or keeps them"
+    values = {"persistent_workers": True}
+    return [
+        ScriptChange(
+            "evaluation_workers",
+            "evaluation",
+            "persistent_workers False -> True of evaluation's loader",
+            effect="order",
+            stalls=(EVALUATION,),
+            site=able[0],
+            also=tuple(able[1:]),
+            settings={"evaluation": {each.key: values for each in able}},
+            writes=values,
+            forecast=sum(facts.evaluations[each.key] for each in able),
         )
     ]
 
@@ -204,7 +237,7 @@ def start_method_changes(facts: Facts, site: Site) -> Proposal:
             text,
             site,
             values,
-            stalls=("prep",),
+            stalls=("prep", EPOCH_START),
             forecast=facts.epoch_seconds,
         )
     ]

@@ -43,7 +43,10 @@ def page(fix: Fix, record: str = "", patch: str = "") -> Page:
             f"{len(tried)} tried, in {format_minutes(fix.elapsed_seconds)}"
         ),
         source=record,
-        verdict=(_verdict(fix),),
+        verdict=(
+            _verdict(fix),
+            *((f"No setting changes this: {fix.by_hand}",) if fix.by_hand else ()),
+        ),
         grids=tuple(_grids(fix)),
         warnings=tuple(_warnings(fix)),
         next_steps=tuple(_next_steps(fix, record, patch)),

@@ -85,6 +85,10 @@ class Facts:
     """That the launch took."""
     update_seconds: float | None = None
     """Of a step, in its optimizers."""
+    evaluations: Mapping[str, float] = field(default_factory=dict)
+    """By key of the loader, what waiting for the first batches of its evaluations takes of a step."""
+    sets_threads: bool = False
+    """Whether the script itself sets the variable by which threads are given to it."""
 
     def list_step_sites(self, kind: str) -> list[Site]:
         """Calls of a kind that the script itself makes in every step, or nearly."""
@@ -208,6 +212,8 @@ class ScriptChange:
     """What ``--allow`` has to name."""
     joins: bool = False
     """As of its knob, or because it seldom costs anything in this job."""
+    leads: bool = False
+    """As of its knob."""
     beyond: str = ""
     """A milder value of the same: this one is tried only if that saves something."""
     fills: bool = False
@@ -257,6 +263,8 @@ class Knob:
     propose: Callable[[Facts], Proposal]
     joins: bool = False
     """Whether its values seldom cost anything: it is launched with others at once to see if any of them pays."""
+    leads: bool = False
+    """Whether it is launched before all else where its forecast is large: nothing else removes what it does."""
 
 
 def thread_vars(number: int) -> dict[str, str]:

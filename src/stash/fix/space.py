@@ -86,10 +86,22 @@ def _propose_threads(facts: Facts) -> Proposal:
             settings={"threads": n},
             site=site,
             forecast=facts.most_seconds("compute", "contention"),
-            **({"variables": thread_vars(n)} if site is None else {"writes": {"0": n}}),
+            **_write_threads(facts, n),
         )
         for n in wanted
     ] or "as many as cores"
+
+
+def _write_threads(facts: Facts, number: int) -> dict[str, Any]:
+    """How a change gives each rank so many threads: in the call that sets them, else from outside.
+
+    Where the script writes the variable itself, that counts whatever it is started with.
+    """
+    if facts.find_site("threads") is not None:
+        return {"writes": {"0": number}}
+    if facts.sets_threads:
+        return {"line": f"torch.set_num_threads({number})"}
+    return {"variables": thread_vars(number)}
 
 
 def _find_ddp(facts: Facts) -> Site | str:
@@ -350,6 +362,25 @@ SETTABLE: Mapping[str, str] = dict.fromkeys(thread_vars(1), r"[1-9][0-9]{0,3}")
 """Variables that a change may set, and a pattern of their values: no record sets another."""
 
 
+def _propose_denormals(facts: Facts) -> Proposal:
+    if not facts.case.profile.workload.vanished_values:
+        return "no values of the model were seen to become denormal"
+    call = "torch.set_flush_denormal(True)"
+    return [
+        ScriptChange(
+            "flush_denormal",
+            "denormals",
+            f"{call}: denormal values become 0",
+            effect="rounding",
+            stalls=("compute",),
+            settings={"flush_denormal": True},
+            line=call,
+            by_hand=f"call `{call}` first of all",
+            forecast=facts.most_seconds("compute"),
+        )
+    ]
+
+
 def _propose_collector(facts: Facts) -> Proposal:
     run = facts.case.breakdown.run
     row = None if run is None else run.row(COLLECTOR)
@@ -365,7 +396,7 @@ def _propose_collector(facts: Facts) -> Proposal:
             name,
             "collector",
             text,
-            stalls=("compute",),
+            stalls=("compute", COLLECTOR),
             settings={"collector": {"every": every}},
             line=f"{before}(SeldomCollected({every or ''}))",
             by_hand=by_hand,
@@ -386,10 +417,11 @@ def _propose_collector(facts: Facts) -> Proposal:
 SPACE: tuple[Knob, ...] = (
     Knob("workers", propose_for_loader(loaders.workers_changes)),
     Knob("prefetch", propose_for_loader(loaders.prefetch_changes), joins=True),
-    Knob("persistent", propose_for_loader(loaders.persistent_changes), joins=True),
-    Knob("start_method", propose_for_loader(loaders.start_method_changes)),
+    Knob("persistent", propose_for_loader(loaders.persistent_changes), joins=True, leads=True),
+    Knob("start_method", propose_for_loader(loaders.start_method_changes), leads=True),
+    Knob("evaluation", loaders.evaluation_changes, joins=True, leads=True),
     Knob("in_order", propose_for_loader(loaders.order_changes)),
-    Knob("worker_threads", propose_for_loader(loaders.worker_threads_changes)),
+    Knob("worker_threads", propose_for_loader(loaders.worker_threads_changes), leads=True),
     Knob("cache", propose_for_loader(loaders.cache_changes)),
     Knob("pin", propose_for_loader(loaders.pin_changes), joins=True),
     Knob("non_blocking", loaders.non_blocking_changes, joins=True),
@@ -407,7 +439,8 @@ SPACE: tuple[Knob, ...] = (
     Knob("no_sync", _propose_no_sync),
     Knob("set_to_none", _propose_set_to_none, joins=True),
     Knob("fused", _propose_fused, joins=True),
-    Knob("collector", _propose_collector),
+    Knob("collector", _propose_collector, leads=True),
+    Knob("denormals", _propose_denormals, leads=True),
     Knob("channels_last", _propose_channels_last),
     Knob(
         "cudnn",
@@ -443,5 +476,7 @@ def propose_changes(
         if isinstance(found, str):
             left[knob.name] = found
         else:
-            changes += [replace(each, joins=knob.joins or each.joins) for each in found]
+            changes += [
+                replace(each, joins=knob.joins or each.joins, leads=knob.leads) for each in found
+            ]
     return changes, left

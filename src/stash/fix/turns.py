@@ -78,7 +78,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     all_of = arm_of(able)
     every = rung_of([each.change for each in able])
     rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
-    rows_by_arm, failed = launch_in_turns(search, rungs, rounds, "turns")
+    rows_by_arm, failed = launch_in_turns(search, rungs, rounds, "turns", beside=search.base)
     if (
         len(rows_by_arm) < TURNS
     ):  # one broke the job, or the loader cannot be switched: the others once more
@@ -102,7 +102,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     )
     if hidden and search.budget.turns_seconds(hidden.values(), rounds, search.typed) <= room:
         search.say("trying once more what noise may hide")
-        again, _ = launch_in_turns(search, hidden, rounds, "turns", len(rows_by_arm))
+        again, _ = launch_in_turns(search, hidden, rounds, "turns", len(rows_by_arm), search.base)
         both = [*rows_by_arm, *again]
         saves |= _judge_turns(
             search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both]
@@ -145,15 +145,17 @@ def launch_in_turns(
     rounds: int,
     stage: SearchStage,
     before: int = 0,
+    beside: Arm = TYPED,
 ) -> tuple[list[dict[Arm, float]], bool]:
     """One launch in which the script as typed and these arms take turns: its rounds, and whether it failed.
 
-    ``before``: rounds of an earlier one, which the record counts on from.
+    All of it has the changes ``beside`` them; ``before``: rounds of an earlier one, which the record counts on from.
     """
     assert search.turns is not None
-    rows, found = search.turns([{}, *rungs.values()], rounds)
+    stays = [each.change for each in search.find_candidates(beside)]
+    rows, found = search.turns([{}, *rungs.values()], rounds, stays)
     failure = found.failure.sentence if found.failure is not None else ""
-    changes = tuple(dict.fromkeys(name for arm in rungs for name in arm))
+    changes = tuple(dict.fromkeys([*beside, *(name for arm in rungs for name in arm)]))
     search.launches.append(
         Launched(
             stage="turns",
@@ -169,7 +171,7 @@ def launch_in_turns(
     by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
     for number, row in enumerate(by_arm, before):
         search.launches.extend(
-            Launched(stage=stage, round=number, changes=arm, step_seconds=seconds)
+            Launched(stage=stage, round=number, changes=(*beside, *arm), step_seconds=seconds)
             for arm, seconds in row.items()
         )
     return by_arm, found.failure is not None

@@ -56,9 +56,7 @@ class SimulatedJob:
             )
         seconds = self.step(names) * float(np.exp(self.noise()))
         loss = 2.0 if names & self.other_losses else 1.0
-        evidence = (
-            {"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},
-        )
+        evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": []},)
         return TrialRun(seconds, steps=30, elapsed_seconds=self.seconds, evidence=evidence)
 
 
@@ -113,7 +111,7 @@ def play_turns(
     """One launch of ``takes`` seconds whose turns are these rows; ``asked`` gets what is set in them."""
 
     def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int
+        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
     ) -> tuple[list[dict[int, float]], TrialRun]:
         job.now += takes
         if asked is not None:
@@ -127,10 +125,11 @@ def one_launch(job: Job, noise: float = 0.005) -> Turns:
     """Settings in turns, as the job's step has it; a launch of them takes as long as any."""
 
     def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int
+        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
     ) -> tuple[list[dict[int, float]], TrialRun]:
         job.now += LAUNCH
-        on = [frozenset(rung.get("flags", {})) for rung in rungs]
+        always = {each.name for each in stays}
+        on = [frozenset({*rung.get("flags", {}), *always}) for rung in rungs]
         rows = [
             {
                 index: job.step(names) * float(np.exp(job.random.normal(0, noise)))

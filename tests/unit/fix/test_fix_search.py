@@ -261,3 +261,25 @@ def test_a_launch_that_prepares_is_no_measurement():
     search = run_search(job, change("cache", fills=True))
     assert standing(search) == {"cache": "kept"}
     assert [each.stage for each in search.launches].count("filling") == 1
+
+
+def test_what_saves_most_by_forecast_and_nothing_else_removes_is_launched_before_turns():
+    # GIVEN workers that start again for every epoch, noisy turns that show 7 ms, and time for nine launches
+    job = Job(lambda names: 0.1 - 0.06 * ("persistent" in names) - 0.007 * ("workers=1" in names))
+    turns = play_turns(job, *[(0.1, 0.093, 0.1)] * 3, takes=2 * LAUNCH)
+    keep = change("persistent", forecast=0.06, joins=True, leads=True)
+    search = run_search(job, *workers(1, 2, forecast=0.09), keep, within=9.5 * LAUNCH, turns=turns)
+    assert job.launched[1] == {"persistent"}
+    assert standing(search)["persistent"] == "kept"
+
+
+def test_what_leads_but_saves_nothing_is_no_more_than_any_other():
+    job = Job(lambda names: 0.1 - 0.03 * ("workers=2" in names))
+    turns = play_turns(job, *[(0.1, 0.1, 0.07)] * 3)
+    keep = change("persistent", forecast=0.06, joins=True, leads=True)
+    search = run_search(job, *workers(1, 2, forecast=0.05), keep, turns=turns)
+    assert standing(search) == {
+        "persistent": "no difference",
+        "workers=1": "no difference",
+        "workers=2": "kept",
+    }

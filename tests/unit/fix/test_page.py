@@ -191,6 +191,13 @@ def test_the_page_says_what_is_kept_what_was_tried_and_what_to_type():
     assert shown() == GOLDEN.read_text()
 
 
+def test_what_no_setting_changes_stands_behind_what_was_found():
+    loop = "The script's own code between steps takes 20 ms of every 30 ms step."
+    first, second = page(fix(by_hand=loop)).verdict
+    assert first.startswith("A step takes")
+    assert second == f"No setting changes this: {loop}"
+
+
 def test_a_record_of_the_first_schema_is_still_read():
     golden = Path(__file__).resolve().parents[2] / "golden" / "schema-1.fix.json"
     assert FILE.load(golden).kept == (KEPT[0], KEPT[1].model_copy(update={"variables": {"A": "1"}}))

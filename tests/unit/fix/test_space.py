@@ -15,10 +15,11 @@ from stash.advice.case import Case
 from stash.analysis.attribution import attribute
 from stash.analysis.run_account import RunAccount, RunRow
 from stash.core.intervals import Interval
-from stash.core.ledger_rows import COLLECTOR
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
 from stash.core.records.profile import Loader, WorkerTimes
 from stash.fix import loader_changes
-from stash.fix.command import _list_advice
+from stash.fix.command import _describe_by_hand, _launch_seconds, _list_advice
+from stash.fix.fix_search import Final
 from stash.fix.script_changes import Facts, Site, merge_changes, thread_vars
 from stash.fix.space import propose_changes
 
@@ -395,3 +396,77 @@ def test_an_optimizer_without_a_fused_form_updates_its_parameters_together_on_cp
     assert why(of("cpu", foreach=True), "fused") == "already set"
     # there it is what PyTorch takes by itself
     assert why(of("cuda"), "fused") == "the optimizer has no fused form"
+
+
+def test_evaluations_workers_are_kept_where_starting_them_was_seen_twice():
+    validating = {**LOADER, "num_workers": 2, "same_data": 2}
+    site = Site("loader", "val", "/home/me/train.py", 9, 9, 0, 9, validating)
+    of = replace(facts(), sites=(*facts().sites, site), evaluations={"val": 0.02})
+    (change,) = propose_changes(of, ["evaluation"])[0]
+    assert change.settings == {"evaluation": {"val": {"persistent_workers": True}}}
+    assert (change.forecast, change.effect, change.leads) == (0.02, "order", True)
+    assert "twice" in why(replace(of, evaluations={}), "evaluation")
+    # AND not where it is made anew each time, has no workers, or keeps them
+    for other in (
+        replace(site, calls=3),
+        replace(site, values=LOADER),
+        replace(site, values={**validating, "persistent_workers": True}),
+    ):
+        assert "anew" in why(replace(of, sites=(*facts().sites, other)), "evaluation")
+
+
+def test_denormal_values_are_flushed_where_the_profile_saw_some():
+    (change,) = propose_changes(facts(vanished_values=9), ["denormals"])[0]
+    assert (change.line, change.effect) == ("torch.set_flush_denormal(True)", "rounding")
+    assert "were seen" in why(facts(), "denormals")
+
+
+def test_threads_are_set_by_a_line_where_the_script_writes_the_variable_itself():
+    def threads_changes(of: Facts) -> list[tuple[str, dict[str, str]]]:
+        found = propose_changes(replace(of, threads=1), ["threads"])[0]
+        return [(each.line, dict(each.variables)) for each in found]
+
+    of = of_workers()
+    assert {line for line, _ in threads_changes(of)} == {""}
+    own = threads_changes(replace(of, sets_threads=True))
+    assert own == [("torch.set_num_threads(4)", {}), ("torch.set_num_threads(8)", {})]
+
+
+def with_rows(*rows: RunRow) -> Case:
+    run = RunAccount(rows=rows, step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
+    built = facts().case
+    return Case(built.breakdown.model_copy(update={"run": run}), built.profile)
+
+
+def row(name: str, seconds: float, every: float | None = None) -> RunRow:
+    each = None if every is None else Interval(value=seconds * every)
+    time = Interval(value=seconds, low=0.9 * seconds, high=1.1 * seconds)
+    return RunRow(name=name, time=time, share=seconds / 0.25, each=each, every=every)
+
+
+@pytest.mark.parametrize(
+    ("saved", "knob", "begins"),
+    [
+        (None, "", "The script's own code between steps takes 100 ms"),
+        (0.2, "", ""),
+        (0.05, "", "The script's own code"),
+        (None, LOOP, "Checkpoints take"),
+    ],
+    ids=["nothing saved", "more is saved", "less is saved", "a change acts on it"],
+)
+def test_what_no_setting_changes_is_told_where_it_is_more_than_is_saved(saved, knob, begins):
+    case = with_rows(row(LOOP, 0.1), row(CHECKPOINT, 0.04, every=25.0))
+    together = None if saved is None else Interval(value=saved)
+    acts = SimpleNamespace(change=SimpleNamespace(stalls=(knob,)))
+    search: Any = SimpleNamespace(candidates=[acts], final=Final(together=together))
+    text = _describe_by_hand(case, search)
+    assert text.startswith(begins)
+    assert bool(text) == bool(begins)
+
+
+def test_a_launch_is_long_enough_for_what_comes_now_and_then():
+    assert _launch_seconds(with_rows(row(LOOP, 0.1))) == pytest.approx(4.0)
+    # of a step of 0.25 s, an evaluation every 20 steps: two and a half of them
+    assert _launch_seconds(with_rows(row(EVALUATION, 0.1, every=20.0))) == pytest.approx(12.5)
+    assert _launch_seconds(with_rows(row(EPOCH_START, 0.1, every=200.0))) == 15.0
+    assert _launch_seconds(with_rows(row(EPOCH_START, 0.001, every=20.0))) == pytest.approx(4.0)

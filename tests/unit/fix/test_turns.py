@@ -20,6 +20,7 @@ from searches import (
 
 from stash.core.intervals import Interval
 from stash.fix.fix_search import is_surely_slower
+from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -96,7 +97,7 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(fail
     asked = []
 
     def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int
+        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
     ) -> tuple[list[dict[int, float]], TrialRun]:
         asked.append(rungs)
         if len(asked) == 1:
@@ -117,7 +118,7 @@ def test_what_noise_may_hide_takes_turns_once_more_alone():
     asked = list[int]()
 
     def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int
+        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
     ) -> tuple[list[dict[int, float]], TrialRun]:
         asked.append(len(rungs))
         noisy = (
@@ -143,7 +144,7 @@ def test_of_a_stall_that_is_small_few_values_take_turns():
     asked = []
 
     def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int
+        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
     ) -> tuple[list[dict[int, float]], TrialRun]:
         asked.append(len(rungs))
         row = dict.fromkeys(range(len(rungs)), 0.1)

@@ -49,6 +49,8 @@ class TrialRun:
     epoch_seconds: float | None = None
     """Of a step, its share in beginning an epoch: the loader's iterator, its workers, the first batch, as far as no
     other rank was slower meanwhile. ``None`` where no epoch ended."""
+    evaluation_seconds: float | None = None
+    """Of a step, its share in waiting for the first batches of evaluations; ``None`` where none was seen twice."""
     numbered: tuple[tuple[int, float], ...] = ()
     """Each block's number, and a step's seconds in it."""
     evidence: tuple[Mapping[str, Any], ...] = ()
@@ -109,14 +111,22 @@ class Trials:
         return found
 
     def take_turns(
-        self, rungs: Sequence[Mapping[str, Any]], rounds: int
+        self,
+        rungs: Sequence[Mapping[str, Any]],
+        rounds: int,
+        settings: Mapping[str, Any],
+        variables: Mapping[str, str],
     ) -> tuple[list[dict[int, float]], TrialRun]:
         """Many settings of the loader in one launch, in turns: by round, a step's seconds with each of them.
 
+        ``settings`` and ``variables`` are those of the whole launch.
         Empty where the loader cannot be switched, or the launch failed, which the second value says.
         """
         found = self._launch_trial(
-            {"rungs": [dict(rung) for rung in rungs], "rounds": rounds}, {}, 0.0, 0
+            {**settings, "rungs": [dict(rung) for rung in rungs], "rounds": rounds},
+            variables,
+            0.0,
+            0,
         )
         rows: list[dict[int, float]] = [{} for _ in range(rounds)]
         for number, seconds in found.numbered:
@@ -191,6 +201,7 @@ def _summarize_launch(
         steps=sum(block.steps for block in slowest),
         elapsed_seconds=elapsed,
         epoch_seconds=None if beginning is None else _added_seconds(whole.values(), beginning),
+        evaluation_seconds=_evaluation_share(evidence),
         numbered=tuple(zip(whole, taken, strict=True)),
         evidence=evidence,
         allocated_bytes=max((allocated for allocated, _ in memory if allocated), default=None),
@@ -202,11 +213,26 @@ def _summarize_launch(
 
 def _epoch_shares(evidence: Sequence[Mapping[str, Any]], ranks: int) -> list[float] | None:
     """Of a step, each rank's share in beginning its epochs; ``None`` where one's is unknown."""
-    known = [rank for rank in evidence if len(rank["epochs"]) > 1 and rank["length"]]
-    shares = [
-        fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"] for rank in known
-    ]
+    shares = [share for rank in evidence if (share := starting_seconds(rank["epochs"])) is not None]
     return shares if len(shares) == ranks else None
+
+
+def starting_seconds(starts: Sequence[tuple[float, int]]) -> float | None:
+    """Of a step, its share in these starts of loops but the first, each its seconds and the steps before it.
+
+    ``None`` where no step lies between them.
+    """
+    steps = starts[-1][1] - starts[0][1] if starts else 0
+    return sum(seconds for seconds, _ in starts[1:]) / steps if steps > 0 else None
+
+
+def _evaluation_share(evidence: Sequence[Mapping[str, Any]]) -> float | None:
+    """Of a step, the share of the slowest rank in beginning its evaluations."""
+    shares = [
+        [starting_seconds(starts) for starts in rank["evaluations"].values()] for rank in evidence
+    ]
+    sums = [sum(each for each in rank if each is not None) for rank in shares]
+    return max(sums, default=0.0) or None
 
 
 def _added_seconds(blocks: Iterable[Sequence[Block]], beginning: Sequence[float]) -> float:

@@ -79,7 +79,11 @@ def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeyp
     torch.set_num_threads(8)
     monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: SimpleNamespace(id=0))
     torch.set_num_threads(8)
-    assert found == [3, 8]
+    assert found == [
+        3,
+        3,
+        8,
+    ]  # at first, as the script may have set the variable that gives it threads
 
 
 def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():
@@ -128,6 +132,27 @@ def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch):
             handle.remove()
     # THEN a step spends a second in each of them
     assert trial_changes._update_seconds() == 2.0
+
+
+def test_starts_of_loops_are_kept_with_the_steps_before_them_apart_for_evaluation(monkeypatch):
+    # GIVEN a loop that trains from the third step on, and one without gradients after five
+    clock, evidence = count(), trial_changes._Evidence()
+    monkeypatch.setattr(
+        trial_changes, "time", SimpleNamespace(perf_counter=lambda: float(next(clock)))
+    )
+    monkeypatch.setattr(trial_changes, "_evidence", evidence)
+    train, val = (
+        SimpleNamespace(_stash_asked=-2.0, **{trial_changes._SITE: name}) for name in ("a", "b")
+    )
+    evidence.updates = {1: [0.0, 0.0, 3]}
+    trial_changes._record_batch(train, torch.ones(3))
+    trial_changes._record_batch(train, torch.ones(3))
+    evidence.updates = {1: [0.0, 0.0, 5], 2: [0.0, 0.0, 1]}
+    with torch.no_grad():
+        trial_changes._record_batch(val, torch.ones(3))
+    assert evidence.epochs == [(2.0, 3)]
+    assert evidence.evaluations["b"] == [(3.0, 5)]
+    assert evidence.trains == "a"
 
 
 def test_outside_a_trial_nothing_is_wrapped():

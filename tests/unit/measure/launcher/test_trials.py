@@ -3,7 +3,7 @@
 import pytest
 
 from stash.core.records.profile import Block
-from stash.measure.launcher.trials import _added_seconds, _epoch_shares
+from stash.measure.launcher.trials import _added_seconds, _epoch_shares, _evaluation_share
 
 
 def block(rank, number, seconds):
@@ -19,13 +19,24 @@ def test_a_rank_that_waits_longer_for_its_first_batch_is_waited_for_in_the_rest(
     assert 0.10 + _added_seconds(blocks, beginning) == pytest.approx(0.2)
 
 
-def evidence(first):
-    return {"epochs": [9.0, first, first], "length": 10, "batches_per_step": 1}
+def evidence(first, steps=10):
+    return {"epochs": [(9.0, 0), (first, steps), (first, 2 * steps)], "evaluations": {}}
 
 
 def test_without_what_a_rank_recorded_nothing_is_known_of_epochs():
     assert _epoch_shares([evidence(1.0)], 2) is None
-    assert (
-        _epoch_shares([evidence(1.0), {"epochs": [1.0], "length": 10, "batches_per_step": 1}], 2)
-        is None
-    )
+    assert _epoch_shares([evidence(1.0), {"epochs": [(1.0, 0)]}], 2) is None
+
+
+def test_an_epoch_that_ends_after_a_step_costs_each_step_its_start():
+    # GIVEN `next(iter(loader))` in every step, of a loader whose length is 256
+    assert _epoch_shares([evidence(0.03, steps=1)], 1) == pytest.approx([0.03])
+
+
+def test_of_evaluations_every_loader_of_the_slowest_rank_is_waited_for():
+    ranks = [
+        {"evaluations": {"a": [(5.0, 20), (0.4, 40), (0.6, 60)], "b": [(1.0, 0), (0.2, 10)]}},
+        {"evaluations": {"a": [(9.0, 20)]}},
+    ]
+    assert _evaluation_share(ranks) == pytest.approx(1.0 / 40 + 0.2 / 10)
+    assert _evaluation_share(ranks[1:]) is None  # seen once

@@ -91,8 +91,8 @@ def time_trial(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[No
                 rank.publish(seen)
                 memory.written_down()
         feed = next(iter(rank.feeds), None)
-        loader, length = getattr(feed, "loader", None), getattr(feed, "length", None)
-        evidence = rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1))
+        loader, batches = getattr(feed, "loader", None), max(1, getattr(feed, "per_step", 1))
+        evidence = rank.place.rank, loader, batches
         trial_changes.write_evidence(*evidence)
         number, done = number + 1, done + size
         spent = rank.clock.now() - began

@@ -68,8 +68,12 @@ class _Evidence:
     def __init__(self) -> None:
         self.losses: list[Any] = []
         self.batches: list[int | None] = []
-        self.epochs: list[float] = []
-        """Seconds from a loop's asking for an iterator until it had its first batch."""
+        self.epochs: list[tuple[float, int]] = []
+        """Of loops with gradients: seconds from asking for an iterator until the first batch, and steps until then."""
+        self.evaluations: dict[str, list[tuple[float, int]]] = {}
+        """The same of loops without gradients, by the place that made their loader."""
+        self.trains: str | None = None
+        """The place that made the latest loader whose batches came with gradients."""
         self.updates: dict[int, list[float]] = {}
         """Of each optimizer: when the step under way began, seconds in steps, and steps."""
         self.own = 0.0
@@ -123,6 +127,10 @@ def _set_flags(torch: Any) -> None:
         set_threads(int(wanted or number))
 
     script.put(torch, set_num_threads=wrapper)
+    if wanted:  # the script may have set the variable that gives it threads
+        set_threads(int(wanted))
+    if (settings() or {}).get("flush_denormal"):
+        torch.set_flush_denormal(True)
     set_flags(find_setting("flags"))
 
 
@@ -145,7 +153,7 @@ def wrap_loaders(module: ModuleType) -> None:
         return
     cls = module.DataLoader
     init, iterate = cls.__init__, cls.__iter__
-    asked, cache = find_setting("loader"), find_setting("cache")
+    asked, cache, beside = (find_setting(name) for name in ("loader", "cache", "evaluation"))
     where = asked.pop("site", None)
 
     @functools.wraps(init)
@@ -153,6 +161,8 @@ def wrap_loaders(module: ModuleType) -> None:
         key = site_of("loader")
         if asked and where in (None, key):
             args, kwargs = _override_loader(init, self, args, kwargs, asked)
+        if key in beside:
+            args, kwargs = _override_loader(init, self, args, kwargs, beside[key])
         if cache.get("site") == key:
             data = kwargs["dataset"] if "dataset" in kwargs else args[0]
             kept = sample_cache.cache_samples(data, bool(cache["transform"]), orders.files.run_path)
@@ -240,10 +250,14 @@ def _record_batch(loader: Any, batch: Any) -> None:
     if loader is None:
         return
     began = loader.__dict__.pop("_stash_asked", None)
-    if not sys.modules["torch"].is_grad_enabled():
-        return
+    trains = sys.modules["torch"].is_grad_enabled()
     if began is not None:
-        _evidence.epochs.append(time.perf_counter() - began)
+        own = _evidence.evaluations.setdefault(loader.__dict__.get(_SITE, ""), [])
+        steps = max((steps for _, _, steps in _evidence.updates.values()), default=0)
+        (_evidence.epochs if trains else own).append((time.perf_counter() - began, int(steps)))
+    if not trains:
+        return
+    _evidence.trains = loader.__dict__.get(_SITE)
     if len(_evidence.batches) < _MAX_RECORDED and not has_stopped_recording():
         _evidence.batches.append(fingerprint_batch(batch))
 
@@ -449,33 +463,42 @@ def _update_seconds() -> float | None:
     return sum(seconds for _, seconds, _ in _evidence.updates.values()) / most if most else None
 
 
+def _sets_threads() -> bool:
+    """Whether the script itself says in its environment how many threads there are, whatever it was started with."""
+    with open("/proc/self/environ", "rb") as file:
+        given = dict(each.partition(b"=")[::2] for each in file.read().split(b"\0"))
+    return given.get(b"OMP_NUM_THREADS") != os.environb.get(b"OMP_NUM_THREADS")
+
+
 def write_evidence(
     rank: int,
     trained_by: Any = None,
-    length: int | None = None,
     batches_per_step: int = 1,
     last: bool = False,
 ) -> None:
-    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains, of that length.
+    """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains.
 
     The ``last`` time of a launch as typed, the first rank also reads samples twice.
     """
     orders = current_orders()
     if orders is None or orders.trial is None:
         return
-    trains = SITES.get(getattr(trained_by, "__dict__", {}).get(_SITE, ""))
-    if last and rank == 0 and not orders.trial and trains is not None:
+    # of `next(iter(loader))` in every step no loop is known
+    key = getattr(trained_by, "__dict__", {}).get(_SITE) or _evidence.trains
+    trains = SITES.get(key or "")
+    if last and rank == 0 and not orders.trial and trains is not None and trained_by is not None:
         trains["values"]["kept"] = sample_cache.facts_of(trained_by.dataset, fingerprint_batch)
     found = {
         "losses": [float(loss.item()).hex() for loss in _evidence.losses],
         "batches": _evidence.batches,
         "epochs": _evidence.epochs,
+        "evaluations": _evidence.evaluations,
         "update_seconds": _update_seconds(),
         "sites": SITES,
-        "trains": getattr(trained_by, "__dict__", {}).get(_SITE),
-        "length": length,
+        "trains": key,
         "batches_per_step": batches_per_step,
         "threads": sys.modules["torch"].get_num_threads(),
+        "sets_threads": _sets_threads(),
     }
     path = orders.files.path / f"trial.{rank}.json"
     draft = path.with_suffix(".new")
