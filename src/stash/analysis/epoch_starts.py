@@ -1,7 +1,7 @@
 """Steps that begin an epoch take longer than others: workers that are just started compete with them for cores.
 
-What they take longer belongs to the epoch's start and to no step. Known where the job's first steps, as typed, reach
-over the start of an epoch.
+What they take longer belongs to the epoch's start and to no step; of a job without workers that is nothing. Known
+where the job's first steps, as typed, reach over the start of an epoch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from stash.core.records.rank_ledger import RankLedger
 def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
     """By rank and steps taken before: seconds that the step after an epoch's start takes beyond the median.
 
-    What the script does after the epoch before has a row of its own.
+    Less than nothing where it was shorter, by chance: without these the mean of several would be too long. What the
+    script does after the epoch before has a row of its own.
     """
-    found = {}
+    found: dict[int, dict[int, float]] = {}
+    if not _has_workers(profile):
+        return found
     blocks = {block.rank: block for block in profile.blocks if block.rung == UNTOUCHED.name}
     for ledger in profile.ledgers:
         block = blocks.get(ledger.rank)
@@ -31,10 +34,14 @@ def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
             usual = median(block.step_seconds)
             ends = occurrences(ledger, EPOCH_END)
             found[ledger.rank] = {
-                at: max(0.0, block.step_seconds[n] - usual - ends.get(at, 0.0))
+                at: block.step_seconds[n] - usual - ends.get(at, 0.0)
                 for at, n in places.items()
             }
     return found
+
+
+def _has_workers(profile: Profile) -> bool:
+    return any(loader.workers for loader in profile.workload.loaders)
 
 
 def occurrences(ledger: RankLedger, name: str) -> dict[int, float]:
@@ -48,7 +55,9 @@ def occurrences(ledger: RankLedger, name: str) -> dict[int, float]:
 
 
 def level_epoch_starts(profile: Profile) -> Profile:
-    """The profile, in whose first steps those that begin an epoch take and wait no longer than the median."""
+    """The profile, in whose first steps those that begin an epoch take and wait as long as the median."""
+    if not _has_workers(profile):
+        return profile
     ledgers = {ledger.rank: ledger for ledger in profile.ledgers}
     blocks = tuple(
         _level_block(block, _epoch_start_steps(ledgers[block.rank], block))
@@ -77,6 +86,6 @@ def _level_block(block: Block, places: Mapping[int, int]) -> Block:
         if len(values) == block.steps:
             usual = median(values)
             for at in places.values():
-                values[at] = min(values[at], usual)
+                values[at] = usual
             found |= {name: tuple(values), total: sum(values)}
     return replace(block, **found)
