@@ -17,6 +17,25 @@ from stash.core.records.profile import Block, Profile
 from stash.core.records.rank_ledger import RankLedger
 
 
+def count_ledger_steps(profile: Profile) -> tuple[RankLedger, ...]:
+    """The ledgers, in steps as blocks have them: of several optimizers that take turns each update was counted."""
+    steps = {block.rank: block.steps for block in profile.blocks if block.rung == UNTOUCHED.name}
+    return tuple(_count_as_block(each, steps.get(each.rank, 0)) for each in profile.ledgers)
+
+
+def _count_as_block(ledger: RankLedger, steps: int) -> RankLedger:
+    updates = round(ledger.timed_steps / steps) if steps else 1
+    if updates < 2 or abs(ledger.timed_steps - updates * steps) > updates:
+        return ledger
+    rows = tuple(
+        row.model_copy(update={"at_steps": tuple(at // updates for at in row.at_steps)})
+        for row in ledger.rows
+    )
+    return ledger.model_copy(
+        update={"steps": ledger.steps // updates, "timed_steps": steps, "rows": rows}
+    )
+
+
 def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
     """By rank and steps taken before: seconds that the step after an epoch's start takes beyond the median.
 
@@ -27,7 +46,7 @@ def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
     if not _has_workers(profile):
         return found
     blocks = {block.rank: block for block in profile.blocks if block.rung == UNTOUCHED.name}
-    for ledger in profile.ledgers:
+    for ledger in count_ledger_steps(profile):
         block = blocks.get(ledger.rank)
         places = {} if block is None else _epoch_start_steps(ledger, block)
         if block is not None and places:
@@ -58,7 +77,7 @@ def level_epoch_starts(profile: Profile) -> Profile:
     """The profile, in whose first steps those that begin an epoch take and wait as long as the median."""
     if not _has_workers(profile):
         return profile
-    ledgers = {ledger.rank: ledger for ledger in profile.ledgers}
+    ledgers = {ledger.rank: ledger for ledger in count_ledger_steps(profile)}
     blocks = tuple(
         _level_block(block, _epoch_start_steps(ledgers[block.rank], block))
         if block.rung == UNTOUCHED.name and block.rank in ledgers

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from stash.analysis.epoch_starts import longer_first_steps, occurrences
+from stash.analysis.epoch_starts import count_ledger_steps, longer_first_steps, occurrences
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
 from stash.core.ledger_rows import (
@@ -200,7 +200,7 @@ def account_for_run(
     a step as typed was longer than what was measured; it lost ``lost_share`` to other work, which is doubt. Where
     ``leader_is_slow``, compute is what the other ranks take.
     """
-    ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
+    ledgers = tuple(ledger for ledger in count_ledger_steps(profile) if ledger.timed_steps)
     if not ledgers:
         return None
     own = (_row_of_steps(ledgers, name) for name in IN_COMPUTE)

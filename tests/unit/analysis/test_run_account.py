@@ -349,3 +349,13 @@ def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start()
         update={"ledgers": (ledger(steps=30, timed_steps=9, now_and_then=starts),)}
     )
     assert level_epoch_starts(other).blocks == other.blocks  # of another launch
+
+
+def test_updates_of_two_optimizers_are_one_step():
+    """Ten steps, each of two updates: the loop's 0.06 s are 6 ms of each, and epochs are of 20 steps."""
+    starts = {"epoch start": {0: 1.0, 40: 1.0, 80: 1.0}}
+    updates = ledger(steps=82, timed_steps=20, a_step={"loop": 0.003}, now_and_then=starts)
+    found = with_first_block(profile(updates), *[0.020] * 10)
+    run = attribute(found).run
+    assert run.row("loop").seconds == pytest.approx(0.006)
+    assert run.row("epoch start").every == 20
