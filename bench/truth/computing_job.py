@@ -73,25 +73,6 @@ class Attention(nn.Module):
         return self.head(self.encoder(x.view(len(x), -1, 32)).mean(1))
 
 
-class Words(nn.Module):
-    """A small language model over numbers that stand for words: each predicts the next."""
-
-    def __init__(self):
-        super().__init__()
-        self.table, self.head = nn.Embedding(WORDS, 48), nn.Linear(48, WORDS)
-        self.blocks = nn.ModuleList(
-            nn.TransformerEncoderLayer(48, 4, 96, batch_first=True, dropout=0.0) for _ in range(2)
-        )
-
-    def forward(self, x):
-        words = words_of(x, 64)
-        mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1])
-        found = self.table(words)
-        for block in self.blocks:
-            found = block(found, src_mask=mask, is_causal=True)
-        return self.head(found)
-
-
 class Lookup(nn.Module):
     """A large table of which a batch looks up a few rows."""
 
@@ -101,25 +82,7 @@ class Lookup(nn.Module):
         self.head = nn.Linear(64, CLASSES)
 
     def forward(self, x):
-        return self.head(self.table(words_of(x, 32, 20_000)))
-
-
-class Loop(nn.Module):
-    """A recurrent cell that Python calls step by step."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.outer, self.head = (
-            nn.Linear(16, 64),
-            nn.Linear(64, 64),
-            nn.Linear(64, CLASSES),
-        )
-
-    def forward(self, x):
-        state = torch.zeros(len(x), 64)
-        for part in x.view(len(x), -1, 16).unbind(1):
-            state = torch.tanh(self.inner(part) + self.outer(state))
-        return self.head(state)
+        return self.head(self.table((x[:, :32].abs() * 1e4).long() % 20_000))
 
 
 class Rivals(nn.Module):
@@ -132,51 +95,6 @@ class Rivals(nn.Module):
 
     def forward(self, x):
         return self.tells(x)
-
-
-class Backbone(nn.Module):
-    """A frozen backbone below a head that trains."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.head = make_perceptron(), nn.Linear(CLASSES, CLASSES)
-        self.body.requires_grad_(False)
-
-    def forward(self, x):
-        return self.head(self.body(x))
-
-
-def make_wide_convolutions():
-    """Of some hundred milliseconds a step."""
-    layers = [
-        module for _ in range(3) for module in (nn.Conv2d(48, 48, 3, padding=1), nn.ReLU())
-    ]
-    return nn.Sequential(
-        nn.Unflatten(1, (1, 16, 16)),
-        nn.Conv2d(1, 48, 3, padding=1),
-        *layers,
-        nn.Flatten(),
-        nn.LazyLinear(CLASSES),
-    )
-
-
-WORDS = 500
-
-
-def words_of(x, count, many=WORDS):
-    return (x[:, :count].abs() * 1e4).long() % many
-
-
-def predict_words(model, optimizer, batch):
-    """… with a rate of learning that warms up."""
-    optimizer.zero_grad()
-    for group in optimizer.param_groups:
-        group["lr"] = min(1e-3, group.get("lr", 0.0) + 1e-6)
-    words = words_of(batch[0], 64)
-    found = model(batch[0])
-    nn.functional.cross_entropy(found[:, :-1].flatten(0, 1), words[:, 1:].flatten()).backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
 
 
 def play_rivals(model, optimizer, batch):
@@ -192,38 +110,6 @@ def play_rivals(model, optimizer, batch):
     make.zero_grad()
     nn.functional.softplus(-model.tells(made)).mean().backward()
     make.step()
-
-
-def train_in_bfloat16(model, optimizer, batch):
-    optimizer.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = nn.functional.cross_entropy(model(batch[0]).float(), batch[1])
-    loss.backward()
-    optimizer.step()
-
-
-def penalise_gradients(model, optimizer, batch):
-    """A second backward pass through the first."""
-    optimizer.zero_grad()
-    x = batch[0].clone().requires_grad_()
-    found = nn.functional.cross_entropy(model(x), batch[1])
-    (slopes,) = torch.autograd.grad(found, x, create_graph=True)
-    (found + 0.1 * slopes.square().sum(1).mean()).backward()
-    optimizer.step()
-
-
-def compare_pairs(model, optimizer, batch):
-    """Distances of all pairs, and an average of the parameters over steps."""
-    optimizer.zero_grad()
-    found = model(batch[0])
-    apart = torch.cdist(found, found)
-    same = batch[1][:, None] == batch[1][None]
-    (apart[same].mean() + nn.functional.relu(1 - apart[~same]).mean()).backward()
-    optimizer.step()
-    with torch.no_grad():
-        if not hasattr(model, "average"):
-            model.average = [parameter.clone() for parameter in model.parameters()]
-        torch._foreach_lerp_(model.average, list(model.parameters()), 0.01)
 
 
 @dataclass(frozen=True)
@@ -260,8 +146,6 @@ class Kind:
     """Another way to learn from a batch."""
     slow_rank: int = 0
     """Blocks that the second rank hashes before each backward pass."""
-    makes: bool = False
-    """The training thread makes its batches, without a loader."""
 
 
 KINDS = {
@@ -288,20 +172,10 @@ KINDS = {
     "augments in the loop": Kind(before=40, sample=1),
     "two ranks": Kind(ranks=2),
     "two ranks of many layers": Kind(make_many_layers, width=32, ranks=2),
-    "words": Kind(Words, "AdamW", batch=8, learns=predict_words, sample=1),
-    "a loop in Python": Kind(Loop, "RMSprop"),
     "rivals": Kind(Rivals, "Adam", learns=play_rivals),
-    "bfloat16": Kind(make_convolutions, learns=train_in_bfloat16),
-    "penalised gradients": Kind(learns=penalise_gradients, batch=128),
-    "pairs and an average": Kind(learns=compare_pairs, batch=256, optimizer="Adam"),
-    "sparse rows": Kind(Lookup, learns=None, batch=64, sample=1),
-    "a frozen backbone": Kind(Backbone, "Adam", batch=256, workers=1),
-    "lengths by chance": Kind(
-        Attention, "AdamW", varies=True, by_chance=True, epoch=60, batch=12
-    ),
+    "sparse rows": Kind(Lookup, batch=64, sample=1),
+    "lengths by chance": Kind(Attention, "AdamW", varies=True, by_chance=True, epoch=60, batch=12),
     "short steps": Kind(lambda: nn.Linear(WIDTH, CLASSES), batch=16, epoch=200),
-    "long steps": Kind(make_wide_convolutions, batch=64, epoch=10, sample=4),
-    "makes its batches": Kind(batch=64, makes=True, sample=1),
     "a slow rank": Kind(ranks=2, slow_rank=12),
 }
 
@@ -345,26 +219,13 @@ class Stream(IterableDataset[Any]):
         )
 
 
-class MadeBatches:
-    """Batches that whoever iterates over it makes."""
-
-    def __init__(self, kind):
-        self.samples, self.kind = Samples(kind), kind
-
-    def __iter__(self):
-        for first in range(0, len(self.samples), self.kind.batch):
-            found = [self.samples[at] for at in range(first, first + self.kind.batch)]
-            yield [torch.stack([x for x, _ in found]), torch.tensor([y for _, y in found])]
-
-
 def lengthen(kind, batch):
     """The batch as it is trained on: some are several times as long."""
     if not kind.varies:
         return batch
     times = 1 + int(batch[1][0]) % 8
     if kind.by_chance:
-        times = 1 + int(batch[0][0, 0].abs() * 1e4) % 16 ** 2 // 16
-        times = max(1, times**3 // 200)
+        times = max(1, (1 + int(batch[0][0, 0].abs() * 1e4) % 16) ** 3 // 200)
     return [batch[0].repeat(1, times), batch[1]]
 
 
@@ -477,8 +338,6 @@ def train(kind, seconds, without=""):
         persistent_workers=keeps,
         shuffle=kind.by_chance,
     )
-    if kind.makes:
-        loader = MadeBatches(kind)
     held_out = DataLoader(Samples(kind), kind.batch)
     kept = list(loader) if without == "input" else None
     if kept is not None:

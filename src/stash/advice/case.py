@@ -121,7 +121,9 @@ class Case:
         """Whether steps are shorter so in 95 of 100 draws of what is uncertain; not where that is unknown."""
         try:
             before, after = (
-                np.sum([part.seconds for part in stall_draws(self.base, change, self._gone).parts], 0)
+                np.sum(
+                    [part.seconds for part in stall_draws(self.base, change, self._gone).parts], 0
+                )
                 for change in (self.done, self.done.replace_facts(**wanted.facts))
             )
         except StashError:

@@ -53,8 +53,7 @@ def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
             usual = median(block.step_seconds)
             ends = occurrences(ledger, EPOCH_END)
             found[ledger.rank] = {
-                at: block.step_seconds[n] - usual - ends.get(at, 0.0)
-                for at, n in places.items()
+                at: block.step_seconds[n] - usual - ends.get(at, 0.0) for at, n in places.items()
             }
     return found
 

@@ -241,9 +241,7 @@ def _hand_over(profile: Profile, draws: Draws) -> HandOver:
     )
 
 
-def _fit_hand_over(
-    pipeline: Pipeline, work: Work, breakdown: Breakdown, draws: Draws
-) -> HandOver:
+def _fit_hand_over(pipeline: Pipeline, work: Work, breakdown: Breakdown, draws: Draws) -> HandOver:
     """As steps with workers have it: what they wait although batches are made in time, and no more than they wait.
 
     Where workers are too slow, nothing of it shows, and the constants stand as far as they fit into the steps.
@@ -258,7 +256,9 @@ def _fit_hand_over(
     most = float(np.mean(constant.batch_seconds)) * HAND_OVER_FACTORS[1]
     shown = np.minimum(np.maximum(constant.batch_seconds, unexplained), most)
     found = replace(constant, batch_seconds=np.minimum(shown, waited / batches))
-    room = (trains + prep.seconds) * pipeline.workers / batches - pipeline.samples * work.make_seconds
+    room = (
+        trains + prep.seconds
+    ) * pipeline.workers / batches - pipeline.samples * work.make_seconds
     sending = sending_seconds(pipeline, replace(work, hand_over=found))
     share = np.clip(room / np.maximum(sending, np.finfo(float).tiny), 0.0, 1.0)
     return replace(found, sample_seconds=found.sample_seconds * share)

@@ -258,9 +258,7 @@ def quick_job(workers, trains, **warm):
     waits = blocks["warm"].get("wait_seconds", 0.01) / 10
     rows = {"solo": [trains] * 4, "warm": [trains + waits] * 4}
     workload = {"loaders": (loader,)}
-    return base_of(
-        build(rows, ranks=1, block_extra=blocks, workload=workload, host={"cores": 2})
-    )
+    return base_of(build(rows, ranks=1, block_extra=blocks, workload=workload, host={"cores": 2}))
 
 
 def test_a_worker_whose_batches_are_sooner_made_than_handed_over_is_no_gain():

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from statistics import median_low
 from typing import Any
 
@@ -96,24 +96,13 @@ def time_steps(
     found |= _stamp_facts(stamps, stamped)
     if leads := stamps.host_leads(now):
         found["host_leads"] = tuple(map(_round_seconds, leads))
-    if ledger.last_block.uses:
-        found["group_waits"] = {
-            name: _round_seconds(seconds) for name, seconds in ledger.waits().items()
-        }
-        found["group_under_way"] = {
-            name: _round_seconds(seconds) for name, seconds in ledger.under_way().items()
-        }
-    if rows := ledger.received_rows():
-        found["received_rows"] = rows
-    if phases := ledger.phase_seconds():
-        found["phase_seconds"] = {name: _round_seconds(seconds) for name, seconds in phases.items()}
+    found |= _group_facts()
     if issued and scope.name == "world":
         note_blind_groups(rank, issued)
     waited, counting, handing, served = (_differences(total) for total in zip(*totals, strict=True))
     counting = without_preemption(counting)
-    own = counting
-    if lasts:
-        own = tuple(map(sum, zip(counting, without_preemption(handing), strict=True)))
+    handing = without_preemption(handing) if lasts else (0.0,) * steps
+    own = tuple(map(sum, zip(counting, handing, strict=True)))
     paused = tuple(map(sum, zip(clock.pauses, saving, strict=True)))
     lengths = _step_lengths(rank, clock, stamped, own)
     if "step_delays" in found and len(found["step_delays"]) == steps:
@@ -241,6 +230,20 @@ def _stamp_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]
         found["helper_delay_seconds"] = stamps.window_times.delayed
         found["helper_window_cpu_seconds"] = stamps.window_times.ran
     return found
+
+
+def _group_facts() -> dict[str, Any]:
+    """Fields of ``BlockDone`` that tell of groups, experts and phases, where there are any."""
+    found: dict[str, Any] = {"phase_seconds": _round_all(ledger.phase_seconds())}
+    if ledger.last_block.uses:
+        found["group_waits"] = _round_all(ledger.waits())
+        found["group_under_way"] = _round_all(ledger.under_way())
+    found["received_rows"] = ledger.received_rows()
+    return {name: value for name, value in found.items() if value}
+
+
+def _round_all(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: _round_seconds(each) for name, each in seconds.items()}
 
 
 def _differences(totals: Sequence[Any]) -> tuple[Any, ...]:
