@@ -144,8 +144,6 @@ class Kind:
     """Samples come in random order, and lengths are by chance."""
     learns: Callable[[nn.Module, Any, Any], None] | None = None
     """Another way to learn from a batch."""
-    slow_rank: int = 0
-    """Blocks that the second rank hashes before each backward pass."""
 
 
 KINDS = {
@@ -176,7 +174,6 @@ KINDS = {
     "sparse rows": Kind(Lookup, batch=64, sample=1),
     "lengths by chance": Kind(Attention, "AdamW", varies=True, by_chance=True, epoch=60, batch=12),
     "short steps": Kind(lambda: nn.Linear(WIDTH, CLASSES), batch=16, epoch=200),
-    "a slow rank": Kind(ranks=2, slow_rank=12),
 }
 
 
@@ -273,8 +270,6 @@ def update(kind, model, optimizer, batch, last):
         if kind.accumulate == 1:
             optimizer.zero_grad()
         found = nn.functional.cross_entropy(model(x), y) / kind.accumulate
-        if kind.slow_rank and os.environ.get("RANK") == "1":
-            hash_blocks(kind.slow_rank)
         found.backward()
         return found
 
@@ -310,14 +305,6 @@ def goes_on(kind, wants):
     every = torch.tensor(float(wants))
     torch.distributed.all_reduce(every, torch.distributed.ReduceOp.MIN)
     return bool(every)
-
-
-def longest_of_ranks(kind, seconds):
-    if kind.ranks == 1:
-        return seconds
-    every = torch.tensor(seconds, dtype=torch.float64)
-    torch.distributed.all_reduce(every, torch.distributed.ReduceOp.MAX)
-    return float(every)
 
 
 def train(kind, seconds, without=""):
@@ -371,7 +358,6 @@ def train(kind, seconds, without=""):
             watch.lap("evaluation")
         epochs += 1
     steps = batches // kind.accumulate
-    watch.seconds["compute"] = longest_of_ranks(kind, watch.seconds["compute"])
     return {"steps": steps, **{row: value / steps for row, value in watch.seconds.items()}}
 
 
