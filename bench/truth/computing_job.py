@@ -73,6 +73,45 @@ class Attention(nn.Module):
         return self.head(self.encoder(x.view(len(x), -1, 32)).mean(1))
 
 
+class Lookup(nn.Module):
+    """A large table of which a batch looks up a few rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.EmbeddingBag(20_000, 64, sparse=True)
+        self.head = nn.Linear(64, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.table((x[:, :32].abs() * 1e4).long() % 20_000))
+
+
+class Rivals(nn.Module):
+    """A generator and what tells its samples from real ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.makes = nn.Sequential(nn.Linear(32, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        self.tells = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 1))
+
+    def forward(self, x):
+        return self.tells(x)
+
+
+def play_rivals(model, optimizer, batch):
+    tell, make = optimizer
+    noise = torch.randn(len(batch[0]), 32)
+    made = model.makes(noise)
+    loss = nn.functional.softplus(model.tells(made.detach())) + nn.functional.softplus(
+        -model.tells(batch[0])
+    )
+    tell.zero_grad()
+    loss.mean().backward()
+    tell.step()
+    make.zero_grad()
+    nn.functional.softplus(-model.tells(made)).mean().backward()
+    make.step()
+
+
 @dataclass(frozen=True)
 class Kind:
     """A job; counts are of steps, seconds of hashing on an idle core of this machine, roughly."""
@@ -101,6 +140,10 @@ class Kind:
     accumulate: int = 1
     clips: bool = False
     ranks: int = 1
+    by_chance: bool = False
+    """Samples come in random order, and lengths are by chance."""
+    learns: Callable[[nn.Module, Any, Any], None] | None = None
+    """Another way to learn from a batch."""
 
 
 KINDS = {
@@ -127,6 +170,10 @@ KINDS = {
     "augments in the loop": Kind(before=40, sample=1),
     "two ranks": Kind(ranks=2),
     "two ranks of many layers": Kind(make_many_layers, width=32, ranks=2),
+    "rivals": Kind(Rivals, "Adam", learns=play_rivals),
+    "sparse rows": Kind(Lookup, batch=64, sample=1),
+    "lengths by chance": Kind(Attention, "AdamW", varies=True, by_chance=True, epoch=60, batch=12),
+    "short steps": Kind(lambda: nn.Linear(WIDTH, CLASSES), batch=16, epoch=200),
 }
 
 
@@ -174,23 +221,38 @@ def lengthen(kind, batch):
     if not kind.varies:
         return batch
     times = 1 + int(batch[1][0]) % 8
+    if kind.by_chance:
+        times = max(1, (1 + int(batch[0][0, 0].abs() * 1e4) % 16) ** 3 // 200)
     return [batch[0].repeat(1, times), batch[1]]
 
 
 class Stopwatch:
-    """Seconds by row; whatever passes between two laps is the second one's."""
+    """Seconds by row; whatever passes between two laps is the second one's.
 
-    def __init__(self):
+    ``alone``: without what the training thread waited for a core, which only other work on the machine can make it
+    wait for in a job of one thread.
+    """
+
+    def __init__(self, alone=False):
         self.seconds: collections.Counter[str] = collections.Counter()
-        self.since = time.perf_counter()
+        self.delays = os.open("/proc/thread-self/schedstat", os.O_RDONLY) if alone else None
+        self.since = self.read_clock()
+
+    def read_clock(self):
+        now = time.perf_counter()
+        if self.delays is None:
+            return now
+        return now - 1e-9 * int(os.pread(self.delays, 100, 0).split()[1])
 
     def lap(self, row):
-        now = time.perf_counter()
+        now = self.read_clock()
         self.seconds[row] += now - self.since
         self.since = now
 
 
 def make_optimizer(kind, model):
+    if isinstance(model, Rivals):
+        return [torch.optim.Adam(part.parameters(), 1e-4) for part in (model.tells, model.makes)]
     settings = (
         {"lr": 0.1, "max_iter": 4, "history_size": 5} if kind.optimizer == "LBFGS" else {"lr": 1e-3}
     )
@@ -200,6 +262,9 @@ def make_optimizer(kind, model):
 def update(kind, model, optimizer, batch, last):
     """Learn from a batch; without ``last`` gradients are only added up."""
     x, y = batch
+    if kind.learns is not None:
+        kind.learns(model, optimizer, batch)
+        return
 
     def loss():
         if kind.accumulate == 1:
@@ -253,16 +318,23 @@ def train(kind, seconds, without=""):
         model = nn.parallel.DistributedDataParallel(model)
     optimizer, keeps = make_optimizer(kind, model), kind.workers > 0 and kind.keeps_workers
     data = Stream(kind) if kind.streams else Samples(kind)
-    loader = DataLoader(data, kind.batch, num_workers=kind.workers, persistent_workers=keeps)
+    loader = DataLoader(
+        data,
+        kind.batch,
+        num_workers=kind.workers,
+        persistent_workers=keeps,
+        shuffle=kind.by_chance,
+    )
     held_out = DataLoader(Samples(kind), kind.batch)
     kept = list(loader) if without == "input" else None
     if kept is not None:
         del loader  # its workers, if they stay
-    watch, began = Stopwatch(), time.perf_counter()
+    alone = kind.ranks == 1 and kind.workers == 0
+    watch, began = Stopwatch(alone), time.perf_counter()
     batches = epochs = 0
     while epochs < 2 or goes_on(kind, time.perf_counter() - began < seconds):
         if epochs == 1:
-            watch, began, batches = Stopwatch(), time.perf_counter(), 0
+            watch, began, batches = Stopwatch(alone), time.perf_counter(), 0
         iterator = iter(kept if kept is not None else loader)
         batch = next(iterator)
         watch.lap("epoch start")

@@ -40,9 +40,6 @@ BUSY = 0.9
 """Of the time, from which an accelerator is busy."""
 _CROWDED = 2.0
 """Workers, or threads of a rank, for each core: where there are more, fewer are better."""
-HAND_OVER_SECONDS = 1e-3
-"""Of a worker, to hand a batch of one small tensor over to training: batches made sooner than that gain nothing by workers,
-which forecasts do not know (2026-11-30, torch 2.13, 2 cores of AMD EPYC: a step of 0.35 ms took 1.15 with one)."""
 _MOST_CORES = 64
 """Per device, that can be rented."""
 _DELAYED = 0.25
@@ -91,9 +88,9 @@ def _worker_remedies(case: Case) -> list[Remedy]:
     workers = loader.workers if loader is not None else None
     if loader is None or workers is None or supply is None or supply.trained_seconds <= 0:
         return []
-    if workers == 0 and supply.made_seconds < loader.batches_per_step * HAND_OVER_SECONDS:
-        return []
     needed, use = supply.workers, supply.workers_to_use
+    if workers == 0 and use is not None and not case.is_sure_to_save(Alteration(workers=use)):
+        return []  # to hand a batch over may take longer than to make it
     made, trained = format_seconds(supply.made_seconds), format_seconds(supply.trained_seconds)
     why = f"preparing a step takes {made} of one worker, training it {trained}"
     if loader.kind == "iterable" and workers < 2 and use is not None:

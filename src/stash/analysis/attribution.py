@@ -37,6 +37,7 @@ from stash.analysis.disturbance import (
     remove_disturbance,
 )
 from stash.analysis.host_lead import host_lead
+from stash.analysis.repeated_batches import batch_errors
 from stash.analysis.run_account import RunAccount, account_for_run
 from stash.analysis.second_opinions import (
     find_disputes,
@@ -171,11 +172,15 @@ def _divide_step(
         disturbed is not None and seen is not None
     ):  # it was subtracted from what was seen under the lowest rung, too
         doubts = dict.fromkeys(seen.stalls, disturbed.doubts[kept.rungs[0]]) | doubts
+    errors = batch_errors(profile, kept.rungs, kept.rounds)
+    if seen is None:
+        entries = [each.add_error(error) for each, error in zip(entries, errors, strict=True)]
     stalls = tuple(
         whole_stall(name, time, seconds, doubts.get(name))
         for name, time in zip(all_stalls(kept.rungs, seen), entries, strict=True)
     )
-    doubt = math.hypot(launch_error(seconds), disturbed.doubt if disturbed is not None else 0.0)
+    lost = disturbed.doubt if disturbed is not None else 0.0
+    doubt = math.hypot(launch_error(seconds), lost, *errors)
     return stalls, seconds, step.add_error(doubt)
 
 

@@ -1,7 +1,7 @@
 """Steps that begin an epoch take longer than others: workers that are just started compete with them for cores.
 
-What they take longer belongs to the epoch's start and to no step. Known where the job's first steps, as typed, reach
-over the start of an epoch.
+What they take longer belongs to the epoch's start and to no step; of a job without workers that is nothing. Known
+where the job's first steps, as typed, reach over the start of an epoch.
 """
 
 from __future__ import annotations
@@ -17,24 +17,49 @@ from stash.core.records.profile import Block, Profile
 from stash.core.records.rank_ledger import RankLedger
 
 
+def count_ledger_steps(profile: Profile) -> tuple[RankLedger, ...]:
+    """The ledgers, in steps as blocks have them: of several optimizers that take turns each update was counted."""
+    steps = {block.rank: block.steps for block in profile.blocks if block.rung == UNTOUCHED.name}
+    return tuple(_count_as_block(each, steps.get(each.rank, 0)) for each in profile.ledgers)
+
+
+def _count_as_block(ledger: RankLedger, steps: int) -> RankLedger:
+    updates = round(ledger.timed_steps / steps) if steps else 1
+    if updates < 2 or abs(ledger.timed_steps - updates * steps) > updates:
+        return ledger
+    rows = tuple(
+        row.model_copy(update={"at_steps": tuple(at // updates for at in row.at_steps)})
+        for row in ledger.rows
+    )
+    return ledger.model_copy(
+        update={"steps": ledger.steps // updates, "timed_steps": steps, "rows": rows}
+    )
+
+
 def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
     """By rank and steps taken before: seconds that the step after an epoch's start takes beyond the median.
 
-    What the script does after the epoch before has a row of its own.
+    Less than nothing where it was shorter, by chance: without these the mean of several would be too long. What the
+    script does after the epoch before has a row of its own.
     """
-    found = {}
+    found: dict[int, dict[int, float]] = {}
+    if not _has_workers(profile):
+        return found
     blocks = {block.rank: block for block in profile.blocks if block.rung == UNTOUCHED.name}
-    for ledger in profile.ledgers:
+    for ledger in count_ledger_steps(profile):
         block = blocks.get(ledger.rank)
         places = {} if block is None else _epoch_start_steps(ledger, block)
         if block is not None and places:
             usual = median(block.step_seconds)
             ends = occurrences(ledger, EPOCH_END)
             found[ledger.rank] = {
-                at: max(0.0, block.step_seconds[n] - usual - ends.get(at, 0.0))
-                for at, n in places.items()
+                at: block.step_seconds[n] - usual - ends.get(at, 0.0) for at, n in places.items()
             }
     return found
+
+
+def _has_workers(profile: Profile) -> bool:
+    return any(loader.workers for loader in profile.workload.loaders)
 
 
 def occurrences(ledger: RankLedger, name: str) -> dict[int, float]:
@@ -48,8 +73,10 @@ def occurrences(ledger: RankLedger, name: str) -> dict[int, float]:
 
 
 def level_epoch_starts(profile: Profile) -> Profile:
-    """The profile, in whose first steps those that begin an epoch take and wait no longer than the median."""
-    ledgers = {ledger.rank: ledger for ledger in profile.ledgers}
+    """The profile, in whose first steps those that begin an epoch take and wait as long as the median."""
+    if not _has_workers(profile):
+        return profile
+    ledgers = {ledger.rank: ledger for ledger in count_ledger_steps(profile)}
     blocks = tuple(
         _level_block(block, _epoch_start_steps(ledgers[block.rank], block))
         if block.rung == UNTOUCHED.name and block.rank in ledgers
@@ -77,6 +104,6 @@ def _level_block(block: Block, places: Mapping[int, int]) -> Block:
         if len(values) == block.steps:
             usual = median(values)
             for at in places.values():
-                values[at] = min(values[at], usual)
+                values[at] = usual
             found |= {name: tuple(values), total: sum(values)}
     return replace(block, **found)

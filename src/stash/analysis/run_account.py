@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from stash.analysis.epoch_starts import longer_first_steps, occurrences
+from stash.analysis.epoch_starts import count_ledger_steps, longer_first_steps, occurrences
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
 from stash.core.ledger_rows import (
@@ -42,6 +42,9 @@ RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
 _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
+_TIME_ERROR, _TIME_SHARE = 1e-4, 0.05
+"""Half of the method's 95 % interval of one occurrence, whose calls Stash follows, in seconds; and as a part of it, as
+caches and clocks are other ones in another launch (``python -m bench.truth.computing``)."""
 _DOUBT = 0.5
 """Of a row that was seen once; of one seen n times, less by the root of n."""
 _AGREEING = 0.15
@@ -197,7 +200,7 @@ def account_for_run(
     a step as typed was longer than what was measured; it lost ``lost_share`` to other work, which is doubt. Where
     ``leader_is_slow``, compute is what the other ranks take.
     """
-    ledgers = tuple(ledger for ledger in profile.ledgers if ledger.timed_steps)
+    ledgers = tuple(ledger for ledger in count_ledger_steps(profile) if ledger.timed_steps)
     if not ledgers:
         return None
     own = (_row_of_steps(ledgers, name) for name in IN_COMPUTE)
@@ -415,10 +418,11 @@ def _add_first_steps(
     starts: Mapping[int, float], longer: Mapping[int, Mapping[int, float]]
 ) -> dict[int, float]:
     """What steps after an epoch's start take longer is a part of it."""
-    return {
-        at: seconds + max((by_step.get(at, 0.0) for by_step in longer.values()), default=0.0)
-        for at, seconds in starts.items()
-    }
+    found = {}
+    for at, seconds in starts.items():
+        beyond = [by_step[at] for by_step in longer.values() if at in by_step]
+        found[at] = seconds + max(beyond, default=0.0)
+    return found
 
 
 def _steps_apart(found: Mapping[int, float]) -> float | None:
@@ -465,6 +469,7 @@ def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> Run
     each = mean_interval(seconds)
     if len(seconds) < _MIN_TIMES:
         each = Interval(value=each.value)
+    each = each.add_error(math.hypot(_TIME_ERROR, _TIME_SHARE * each.value))
     time = None if every is None else each.scale(1 / every)
     doubt = 0.0 if time is None else _DOUBT * time.value / math.sqrt(len(seconds))
     return RunRow(name=name, time=time, each=each, every=every, times=len(seconds), doubt=doubt)

@@ -18,6 +18,7 @@ import numpy as np
 from stash.analysis.breakdown import Breakdown, ranks_per_node
 from stash.analysis.step_times import count_readers, rank_values
 from stash.core.intervals import Interval, median_interval
+from stash.core.ladder import DATA_STALLS
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Profile
 from stash.predict.cluster_sources import usable_threads
@@ -25,15 +26,23 @@ from stash.predict.draws import Array, Draws, Quantity, Used, measured_quantity
 from stash.predict.pipeline import (
     MAX_VARIATION,
     SMT_GAIN,
+    HandOver,
     Pipeline,
     Work,
     core_capacity,
+    sending_seconds,
     step_seconds,
 )
 
 DEFAULT_PREFETCH = 2
 """``prefetch_factor`` of PyTorch's loader."""
 _MIN_BLOCKS = 3
+BATCH_HAND_OVER, TENSOR_HAND_OVER, BYTE_HAND_OVER = 0.3e-3, 0.25e-3, 1e-9
+"""Seconds of either side to hand over a batch, and each of its tensors; of the worker, each of its bytes."""
+_USUAL_TENSORS = 2.0
+"""In a batch: inputs and what they are."""
+HAND_OVER_FACTORS = (0.4, 2.5)
+"""… times what they may be off by: ends of a 95 % interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +97,7 @@ def loading_of(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading 
         train_core_seconds=np.full(draws.count, training),
         disk_bytes=profile.workload.sample_disk_bytes,
         variation=_variation(profile),
+        hand_over=_hand_over(profile, draws),
     )
     pipeline = Pipeline(
         ranks=ranks,
@@ -100,6 +110,8 @@ def loading_of(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading 
         else cores_worth(is_rented(host), usable_threads(host), ranks * (workers + 1), draws),
     )
     work = _fit_work_to_steps(pipeline, work, breakdown)
+    if pipeline.workers:
+        work = replace(work, hand_over=_fit_hand_over(pipeline, work, breakdown, draws))
     rate = _storage_rate(profile, breakdown, pipeline, work)
     if rate is not None:
         pipeline = pipeline.replace_cache(1.0, draws.draw("storage", rate))
@@ -213,6 +225,43 @@ def _fit_work_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> 
     held = replace(work, make_seconds=made, core_seconds=on_cores)
     queued = float(np.mean(step_seconds(pipeline, held, np.full_like(made, trains))))
     return held if queued <= warm else replace(held, variation=0.0)
+
+
+def _hand_over(profile: Profile, draws: Draws) -> HandOver:
+    """As constants have it for a batch of that many tensors and bytes."""
+    loader = profile.workload.loaders[0]
+    low, high = HAND_OVER_FACTORS
+    times = draws.draw("handing a batch over", Interval(value=1.0, low=low, high=high))
+    on_devices = any(rank.device != "cpu" for rank in profile.ranks)
+    return HandOver(
+        batch_seconds=times
+        * (BATCH_HAND_OVER + TENSOR_HAND_OVER * (loader.tensors_per_batch or _USUAL_TENSORS)),
+        sample_seconds=times * (BYTE_HAND_OVER * (profile.workload.sample_bytes or 0.0)),
+        beside=bool(loader.pin_memory) and on_devices,
+    )
+
+
+def _fit_hand_over(pipeline: Pipeline, work: Work, breakdown: Breakdown, draws: Draws) -> HandOver:
+    """As steps with workers have it: what they wait although batches are made in time, and no more than they wait.
+
+    Where workers are too slow, nothing of it shows, and the constants stand as far as they fit into the steps.
+    """
+    prep, batches, constant = breakdown.stall("prep"), pipeline.batches, work.hand_over
+    assert prep is not None, "loading_of needs it"
+    trains = sum(stall.seconds for stall in breakdown.stalls if stall.name not in DATA_STALLS)
+    unloaded = replace(work, hand_over=HandOver())
+    queued = step_seconds(pipeline, unloaded, np.full(draws.count, trains)) - trains
+    waited = np.maximum(0.0, draws.draw_mean("measured prep", prep.time))
+    unexplained = np.maximum(0.0, waited - queued) / batches
+    most = float(np.mean(constant.batch_seconds)) * HAND_OVER_FACTORS[1]
+    shown = np.minimum(np.maximum(constant.batch_seconds, unexplained), most)
+    found = replace(constant, batch_seconds=np.minimum(shown, waited / batches))
+    room = (
+        trains + prep.seconds
+    ) * pipeline.workers / batches - pipeline.samples * work.make_seconds
+    sending = sending_seconds(pipeline, replace(work, hand_over=found))
+    share = np.clip(room / np.maximum(sending, np.finfo(float).tiny), 0.0, 1.0)
+    return replace(found, sample_seconds=found.sample_seconds * share)
 
 
 def _median_step(

@@ -153,6 +153,22 @@ def warmed_share(nodes: int, epochs: int) -> float:
 
 
 @dataclass(frozen=True, eq=False)
+class HandOver:
+    """What it costs that workers are processes: seconds of a batch, ``[draws]``.
+
+    A worker copies a batch's tensors into shared memory and sends a descriptor of each, which training asks for and
+    maps one after the other (``torch.multiprocessing.reductions``), while it does nothing else.
+    """
+
+    batch_seconds: Array | float = 0.0
+    """Of either side, for as many tensors as a batch has."""
+    sample_seconds: Array | float = 0.0
+    """Of the worker, for copying the bytes of a sample."""
+    beside: bool = False
+    """Whether a thread beside training takes batches over, as it does to pin them."""
+
+
+@dataclass(frozen=True, eq=False)
 class Work:
     """What samples cost, whoever makes them: draws, ``None`` where unknown."""
 
@@ -166,6 +182,7 @@ class Work:
     """Fetched from storage for a sample that is not in memory."""
     variation: float = 0.0
     """Of the time to make a batch: standard deviation over mean."""
+    hand_over: HandOver = HandOver()
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,31 +229,48 @@ class Pipeline:
 def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
     """Between two batches of one rank, as its loader supplies them while nothing else limits it.
 
-    W workers that each take w for making a batch and d for its bytes finish one every (w + d)/W seconds; the node's
-    storage serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch. Whichever is longest holds: the
-    asymptotic bounds of a closed queueing network (Denning and Buzen 1978), which it nears from below.
+    W workers that each take w for making a batch and sending it, and d for its bytes, finish one every (w + d)/W
+    seconds; the node's storage serves all R ranks, R·d; its cores too, R·c/C for c core seconds a batch; a thread
+    that takes them over does one after the other. Whichever is longest holds: the asymptotic bounds of a closed
+    queueing network (Denning and Buzen 1978), which it nears from below.
     """
-    made_in = pipeline.samples * work.make_seconds
+    sent_in = sending_seconds(pipeline, work)
+    made_in = pipeline.samples * work.make_seconds + sent_in
     supplied = np.maximum(0.0, made_in / max(1, pipeline.workers))
+    if pipeline.workers and work.hand_over.beside:
+        supplied = np.maximum(supplied, work.hand_over.batch_seconds)
     if pipeline.store is not None and work.disk_bytes is not None:
         read = pipeline.misses * pipeline.samples * work.disk_bytes / pipeline.store
         supplied = np.maximum((made_in + read) / max(1, pipeline.workers), pipeline.ranks * read)
     if pipeline.cores is None:
         return supplied
-    return np.maximum(
-        supplied, pipeline.ranks * pipeline.samples * work.core_seconds / pipeline.cores
-    )
+    on_cores = pipeline.samples * work.core_seconds + sent_in
+    return np.maximum(supplied, pipeline.ranks * on_cores / pipeline.cores)
+
+
+def sending_seconds(pipeline: Pipeline, work: Work) -> Array | float:
+    """Of a worker, to hand a batch over."""
+    if not pipeline.workers:
+        return 0.0
+    return work.hand_over.batch_seconds + pipeline.samples * work.hand_over.sample_seconds
+
+
+def take_over_seconds(pipeline: Pipeline, work: Work) -> Array | float:
+    """Of the training thread, to take a step's batches over from workers."""
+    exposed = pipeline.workers and not work.hand_over.beside
+    return pipeline.batches * work.hand_over.batch_seconds if exposed else 0.0
 
 
 def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
-    """Of a step that takes ``trained_in`` when no data are waited for.
+    """Of a step that takes ``trained_in`` when no data are waited for, or taken over from workers.
 
     Never less than what the node's cores need for training and making batches together: that is what slows a job
     whose workers take cores from its training, and no queue tells.
     """
     ranks, batches = pipeline.ranks, pipeline.batches
+    taken_over = take_over_seconds(pipeline, work)
     queued = batches * step_with_loader(
-        trained_in / batches,
+        (trained_in + taken_over) / batches,
         supply_seconds(pipeline, work),
         pipeline.workers,
         pipeline.prefetch,
@@ -245,8 +279,8 @@ def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
     )
     if pipeline.cores is None:
         return queued
-    made = batches * pipeline.samples * work.core_seconds
-    trained = pipeline.training * work.train_core_seconds
+    made = batches * (pipeline.samples * work.core_seconds + sending_seconds(pipeline, work))
+    trained = pipeline.training * work.train_core_seconds + taken_over
     return np.maximum(queued, ranks * (trained + made) / pipeline.cores)
 
 

@@ -16,7 +16,7 @@ from stash.core.ladder import DATA_STALLS
 from stash.predict.changed_job import ChangedJob
 from stash.predict.forecasting import job_stalls
 from stash.predict.loading import Loading
-from stash.predict.pipeline import Pipeline, Work
+from stash.predict.pipeline import Pipeline, Work, sending_seconds, take_over_seconds
 
 ENOUGH = 1.05
 """Supply that takes this much longer than the rest of a step is enough."""
@@ -125,8 +125,11 @@ def compute_sufficiency(
     work, ranks = loading.work, pipeline.ranks
     samples = pipeline.batches * pipeline.samples
     per_sample = trained_in / samples
+    with_workers = replace(pipeline, workers=max(1, pipeline.workers))
+    handed = float(np.mean(sending_seconds(with_workers, work))) / pipeline.samples
+    taken_over = float(np.mean(take_over_seconds(with_workers, work))) / samples
     make, core = float(np.mean(work.make_seconds)), float(np.mean(work.core_seconds))
-    workers = int(np.ceil(_HEADROOM * make / per_sample))
+    workers = int(np.ceil(_HEADROOM * (make + handed) / (per_sample + taken_over)))
     limit = make / max(1, pipeline.workers)
     if pipeline.cores is not None:
         limit = max(limit, ranks * core / float(np.mean(pipeline.cores)))

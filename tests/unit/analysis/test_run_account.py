@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from breakdowns import advice_for, flat
 from hypothesis import given, settings
@@ -99,8 +101,9 @@ def test_epoch_starts_are_shared_out_over_the_epochs_steps():
     assert row.seconds == pytest.approx(0.055)
     assert run.step_seconds == pytest.approx(0.021 + 0.055)
     assert row.share == pytest.approx(55 / 76)
-    # Student's, of three
-    assert row.time.half_width == pytest.approx(4.303 * 0.1 / 3**0.5 / 20, rel=1e-3)
+    # Student's, of three, with the method's error
+    noise, method = 4.303 * 0.1 / 3**0.5, math.hypot(1e-4, 0.05 * 1.1)
+    assert row.time.half_width == pytest.approx(math.hypot(noise, method) / 20, rel=1e-3)
     assert run.startup_seconds == 3.0
     assert run.unseen == ()
 
@@ -337,7 +340,22 @@ def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start()
     plain = level_epoch_starts(found).blocks[0]
     assert plain.seconds == pytest.approx(0.2)
     assert plain.wait_seconds == pytest.approx(0.01)
+    shorter = with_first_block(profile(*found.ledgers), *[0.020] * 4, 0.010, *[0.020] * 5)
+    assert attribute(shorter).run.row("epoch start").each.value == pytest.approx(0.99)
+    alone = found.model_copy(update={"workload": found.workload.model_copy(update={"loaders": ()})})
+    assert attribute(alone).run.row("epoch start").each.value == pytest.approx(1.0)
+    assert level_epoch_starts(alone) == alone  # nobody starts who could compete
     other = found.model_copy(
         update={"ledgers": (ledger(steps=30, timed_steps=9, now_and_then=starts),)}
     )
     assert level_epoch_starts(other).blocks == other.blocks  # of another launch
+
+
+def test_updates_of_two_optimizers_are_one_step():
+    """Ten steps, each of two updates: the loop's 0.06 s are 6 ms of each, and epochs are of 20 steps."""
+    starts = {"epoch start": {0: 1.0, 40: 1.0, 80: 1.0}}
+    updates = ledger(steps=82, timed_steps=20, a_step={"loop": 0.003}, now_and_then=starts)
+    found = with_first_block(profile(updates), *[0.020] * 10)
+    run = attribute(found).run
+    assert run.row("loop").seconds == pytest.approx(0.006)
+    assert run.row("epoch start").every == 20

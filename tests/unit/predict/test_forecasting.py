@@ -221,3 +221,31 @@ def test_a_point_that_cannot_be_predicted_says_why_and_the_others_stay():
     assert points[0].forecast is not None
     assert points[1].forecast is None
     assert "network" in points[1].why
+
+
+def quick_job(workers, trains, **warm):
+    """A rank on 2 cores that trains for that long, on batches of two tensors; ten steps a block."""
+    loader = Loader(kind="map", workers=workers, samples=10_000, tensors_per_batch=2)
+    blocks = {"solo": {"cpu_seconds": 10 * trains}, "warm": {"fetch_cpu_seconds": 0.001, **warm}}
+    waits = blocks["warm"].get("wait_seconds", 0.01) / 10
+    rows = {"solo": [trains] * 4, "warm": [trains + waits] * 4}
+    workload = {"loaders": (loader,)}
+    return base_of(build(rows, ranks=1, block_extra=blocks, workload=workload, host={"cores": 2}))
+
+
+def test_a_worker_whose_batches_are_sooner_made_than_handed_over_is_no_gain():
+    # 0.1 ms to make a batch, 0.8 to hand it over, by the constants: what advice, what-if and the search all ask
+    base = quick_job(0, 0.35e-3, wait_seconds=0.001)
+    assert step(base) == pytest.approx(0.45e-3)
+    assert step(base, workers="1") == pytest.approx(1.15e-3, rel=0.15)
+    case = Case(base.breakdown, base.profile)
+    assert not any("num_workers" in remedy.text for remedy in REMEDIES["prep"](case))
+
+
+def test_what_workers_cost_goes_with_them_and_stays_with_more():
+    # made in time by two workers, and still 1 ms is waited for each batch
+    base = quick_job(2, 0.02, fetch_seconds=0.05, wait_seconds=0.01)
+    assert step(base) == pytest.approx(0.021)
+    assert step(base, workers="4") == pytest.approx(0.021, rel=1e-3)
+    # 5 ms to make each batch, but nothing to hand over
+    assert step(base, workers="0") == pytest.approx(0.025, rel=1e-3)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.predict.pipeline import (
+    HandOver,
     Pipeline,
     Work,
     cached_share,
@@ -43,6 +44,55 @@ def test_workers_share_the_making_of_batches():
 def test_without_workers_the_step_makes_its_batch_itself():
     assert supply_seconds(replace(NODE, workers=0), WORK).tolist() == [0.1]
     assert step_seconds(replace(NODE, workers=0), WORK, one(0.2)).tolist() == [pytest.approx(0.3)]
+
+
+HANDED = replace(WORK, hand_over=HandOver(batch_seconds=one(0.004), sample_seconds=one(0.0002)))
+"""4 ms for a batch's tensors on either side, and 0.2 ms of a worker for a sample's bytes."""
+
+
+def test_workers_hand_over_what_they_make():
+    assert supply_seconds(NODE, HANDED).tolist() == [pytest.approx((0.1 + 0.004 + 0.002) / 4)]
+    # training takes over each batch itself, however many workers there are
+    assert step_seconds(NODE, HANDED, one(0.2)).tolist() == [pytest.approx(0.204)]
+    twice = replace(NODE, batches=2, workers=32)
+    assert step_seconds(twice, HANDED, one(0.2)).tolist() == [pytest.approx(0.208)]
+
+
+def test_nothing_is_handed_over_without_workers():
+    alone = replace(NODE, workers=0)
+    assert step_seconds(alone, HANDED, one(0.2)).tolist() == [pytest.approx(0.3)]
+
+
+def test_a_thread_that_pins_takes_batches_over_beside_training():
+    pinned = replace(HANDED, hand_over=replace(HANDED.hand_over, beside=True))
+    assert step_seconds(NODE, pinned, one(0.2)).tolist() == [pytest.approx(0.2)]
+    assert step_seconds(NODE, pinned, one(0.001)).tolist() == [pytest.approx(0.106 / 4)]
+    quick = replace(pinned, make_seconds=one(0.0), core_seconds=one(0.0))
+    many = replace(NODE, workers=64)
+    assert step_seconds(many, quick, one(0.001)).tolist() == [pytest.approx(0.004)]
+
+
+def test_cores_hand_over_too():
+    # 2 ranks · (100 ms of training + 100 of making + 2 · 4 + 2 of handing over) on 2 cores
+    busy = step_seconds(replace(NODE, cores=one(2.0)), HANDED, one(0.12))
+    assert busy.tolist() == [pytest.approx(0.21)]
+
+
+def test_a_worker_for_batches_that_are_made_sooner_than_handed_over_makes_steps_longer():
+    # seen on 2 cores of AMD EPYC: a step of 0.35 ms took 1.15 with a worker
+    quick = replace(
+        WORK,
+        make_seconds=one(1e-5),
+        core_seconds=one(1e-5),
+        train_core_seconds=one(3.5e-4),
+        hand_over=HandOver(batch_seconds=one(8e-4)),
+    )
+    step, without = (
+        step_seconds(replace(NODE, ranks=1, workers=workers), quick, one(3.5e-4)).tolist()
+        for workers in (1, 0)
+    )
+    assert step == [pytest.approx(1.15e-3)]
+    assert without == [pytest.approx(0.45e-3)]
 
 
 def test_cores_bound_what_many_workers_make():

@@ -41,9 +41,10 @@ class RoundsOfOneRank:
         cold: BlockSize | None = None,
         workers: int = 0,
         per_step: int = 1,
+        shuffle: bool = True,
     ) -> None:
         self.data = Numbers()
-        self.loader = DataLoader(self.data, batch_size=1, shuffle=True, num_workers=workers)
+        self.loader = DataLoader(self.data, batch_size=1, shuffle=shuffle, num_workers=workers)
         self.feed = LoaderFeed(self.loader)
         self.feed.adopt(iter(self.loader))
         self.feed.learned = ReadingPattern(steps=1, batches=per_step)
@@ -112,6 +113,14 @@ def test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do(
         assert not seen & set(trained[0])
         seen |= set(trained[0])
     assert one.met == 3
+
+
+def test_rounds_of_batches_that_take_turns_begin_anywhere_in_a_turn() -> None:
+    (visit,) = round_of_visits(("solo",), 0, 1)
+    one = RoundsOfOneRank(*EVEN, shuffle=False)
+    firsts = [int(one.block(visit, number)[0]) for number in range(40)]
+    for turn in (2, 3, 6):  # a round without gaps takes six of the sampler's lists
+        assert {first % turn for first in firsts} == set(range(turn))
 
 
 def test_ranks_that_wait_for_the_largest_batch_of_a_step_are_told_apart_from_a_slow_exchange() -> (

@@ -183,6 +183,14 @@ def test_passes_that_accumulate_are_followed_by_the_scripts_own_lines(thread: Th
     assert "optimizer" not in rows
 
 
+def test_a_second_optimizers_pass_over_the_same_batch_is_no_loop(thread: Thread) -> None:
+    thread.step()
+    thread.pass_and_step()  # what it trains, by its own pass
+    thread.now += 0.75  # logging
+    thread.step()
+    assert (thread.rows()["forward"], thread.rows()[LOOP]) == (3.0, 0.75)
+
+
 def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thread: Thread) -> None:
     thread.tell(ThreadEvent.EVALUATION_ASKED, 0.0, TEST)
     for begins, ends in (

@@ -25,6 +25,10 @@ INTERRUPTED_BETWEEN_EPOCHS = {
 """Collections and collectives between epochs were rows of their own; now they are the epoch's end."""
 
 
+SECOND_PASSES = {"profile gan", "profile gan 2"}
+"""What a second optimizer's pass over the same batch took before its backward pass was the loop's; now ``forward``."""
+
+
 def is_same(then: Line, now: Line, name: str) -> bool:
     if then == now:
         return True
@@ -50,6 +54,12 @@ def merge_interrupts(rows: list[Line]) -> list[Line]:
     ]
 
 
+def merge_second_passes(rows: list[Line]) -> list[Line]:
+    moved = ("own", "forward")
+    rest = [row for row in rows if row[0] not in moved]
+    return [*rest, ["passes", sum(row[1] for row in rows if row[0] in moved)]]
+
+
 @pytest.mark.parametrize("name", LOGS)
 def test_loops_are_judged_as_they_were(name: str) -> None:
     for number, (then, now) in enumerate(replay_loops(LOGS[name])):
@@ -64,6 +74,9 @@ def test_steps_and_seconds_have_the_rows_that_they_had(name: str) -> None:
     found = merge_epoch_ends(replay_ledger(lines))
     if name in INTERRUPTED_BETWEEN_EPOCHS:
         found, seconds = ([row[:2] for row in merge_interrupts(rows)] for rows in (found, seconds))
+    if name in SECOND_PASSES:
+        assert dict(found)["forward"] > dict(seconds)["forward"]
+        found, seconds = map(merge_second_passes, (found, seconds))
     assert found == seconds
 
 

@@ -145,8 +145,11 @@ class Feed:
     def drain(self) -> None:
         """Let nothing prefetched remain."""
 
-    def begin_round(self) -> None:
-        """From now on blocks read other samples than before; those of one round all read the same."""
+    def begin_round(self, passed_over: int = 0) -> None:
+        """From now on blocks read other samples than before; those of one round all read the same.
+
+        So many batches of the data are ``passed_over``, where that takes no reading.
+        """
 
     def prime(self, count: int, skipped: int = 0) -> None:
         """Ask for ``count`` batches of the round's samples, after the first ``skipped``."""

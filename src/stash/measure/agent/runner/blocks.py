@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent.data import batches
@@ -338,7 +339,7 @@ class Supply:
         if number != self._round:
             self._round, self._read, self._kept = number, False, False
             for feed in self._rank.feeds:
-                feed.begin_round()
+                feed.begin_round(self._batches_between(number, feed))
         if visit.feed == "cold":
             self._read = True
         elif not self._kept:
@@ -351,6 +352,14 @@ class Supply:
             self._rank.agree(
                 [batches.count_bytes(batch) for batch in kept] if first else [], self._note_uneven
             )
+
+    def _batches_between(self, number: int, feed: Feed) -> int:
+        """Batches of no round before this one, by chance and alike on all ranks, no more than a round has.
+
+        Batches may take turns, as those of sorted lengths or of several sources do: rounds that follow each other
+        closely could all begin in the same place of such a turn, and would measure the same kinds of batches.
+        """
+        return Random(number).randrange(1 + self._plan.cold.total_steps * feed.per_step)
 
     def serve_block(self, visit: Visit) -> None:
         """Every feed of this rank hands out the block's batches from now on; its queue must be drained."""

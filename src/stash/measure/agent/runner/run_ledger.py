@@ -157,6 +157,9 @@ class RunLedger:
         if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
             # a pass whose gradients are accumulated: no optimizer followed
             self._move(LOOP, now, relabel=True)
+        if event is ThreadEvent.BACKWARD_BEGINS and self.row == LOOP and INPUT in self.seconds:
+            # another pass over the batch that it has, as of a second optimizer
+            self._move(FORWARD, now, relabel=True)
         if self.row == EPOCH_END and event in (
             ThreadEvent.BATCH_ASKED,
             ThreadEvent.BACKWARD_BEGINS,

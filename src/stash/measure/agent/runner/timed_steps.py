@@ -12,7 +12,8 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from statistics import median_low
 from typing import Any
 
 from stash.core.ladder import UNTOUCHED
@@ -45,6 +46,8 @@ _MANY_STEPS = 150
 """As many as tell a step's mean: scripts of quick trials have few more."""
 _AFTER_EPOCH_START = 10
 """Steps of the next epoch."""
+_PREEMPTED_SECONDS, _PREEMPTED_TIMES = 1e-3, 4.0
+"""Beyond what Stash's own work usually takes in a step, from which the thread had no core meanwhile."""
 _GROWTH = 1.01
 """By how much a peak must exceed the last one that was written down."""
 
@@ -74,6 +77,7 @@ def time_steps(
     usage = Usage(feeds)
     clock = loops.begin_block()
     rank.ledger.take_saving_seconds()
+    telling, saving = [], []
     done = 0
     while done < steps:
         yield
@@ -81,11 +85,10 @@ def time_steps(
         if most_seconds is not None and done in _LOOKS_AGAIN:
             steps = min(steps, _count_fitting(rank, most_seconds, done, sum(clock.steps)))
         now = record(settled=done == steps)
-        before, after = totals[-1], _sum_so_far(feeds, loops, tally)
-        telling = rank.own_seconds + after[2] - before[2] if lasts else 0.0
-        own = after[1] - before[1] + telling + rank.ledger.take_saving_seconds()
-        clock.step(now, loops.is_between_epochs, own)
-        totals.append(after)
+        totals.append(_sum_so_far(feeds, loops, tally))
+        telling.append(rank.own_seconds)
+        saving.append(rank.ledger.take_saving_seconds())
+        clock.step(now, loops.is_between_epochs, saving[-1])
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
@@ -94,25 +97,22 @@ def time_steps(
     found |= _stamp_facts(stamps, stamped)
     if leads := stamps.host_leads(now):
         found["host_leads"] = tuple(map(_round_seconds, leads))
-    if ledger.last_block.uses:
-        found["group_waits"] = {
-            name: _round_seconds(seconds) for name, seconds in ledger.waits().items()
-        }
-        found["group_under_way"] = {
-            name: _round_seconds(seconds) for name, seconds in ledger.under_way().items()
-        }
-    if rows := ledger.received_rows():
-        found["received_rows"] = rows
-    if phases := ledger.phase_seconds():
-        found["phase_seconds"] = {name: _round_seconds(seconds) for name, seconds in phases.items()}
+    found |= _group_facts()
     if issued and scope.name == "world":
         note_blind_groups(rank, issued)
-    lengths = _step_lengths(rank, clock, stamped)
+    waited, counting, trying, served = (_differences(total) for total in zip(*totals, strict=True))
+    counting = own = without_preemption(counting)
+    if lasts:
+        telling = [tell + attempt for tell, attempt in zip(telling, trying, strict=True)]
+        own = tuple(map(sum, zip(counting, without_preemption(telling), strict=True)))
+    paused = tuple(map(sum, zip(clock.pauses, saving, strict=True)))
+    lengths = _step_lengths(rank, clock, stamped, own)
+    if "step_delays" in found and len(found["step_delays"]) == steps:
+        found["step_delays"] = delays_within(found["step_delays"], lengths, paused)
     if ledger.has_lost_calls:
         rank.note(
             "steps have more collectives than Stash keeps: what the last of a block are waited for is not seen"
         )
-    waited, counting, _, served = (_differences(total) for total in zip(*totals, strict=True))
     if feeds:
         waits = tuple(wait - own for wait, own in zip(waited, counting, strict=True))
         found |= {"wait_seconds": sum(waits), "step_waits": waits}
@@ -143,15 +143,41 @@ def _count_fitting(rank: OwnRank, most_seconds: float, done: int, seconds: float
     return int(rank.agree(int(fit), min))
 
 
-def _step_lengths(rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep]) -> list[float]:
-    """Seconds of each step; of a device by its own clock, less what was not training."""
+def without_preemption(own: Sequence[float]) -> tuple[float, ...]:
+    """What Stash's own work took in each step, without what the thread waited for a core meanwhile.
+
+    The same work takes about as long in each step; a wait is in the thread's delays, which are subtracted as well.
+    """
+    usual = median_low(own)
+    most = max(_PREEMPTED_TIMES * usual, usual + _PREEMPTED_SECONDS)
+    return tuple(usual if seconds > most else seconds for seconds in own)
+
+
+def delays_within(
+    delays: Sequence[float], lengths: Sequence[float], paused: Sequence[float]
+) -> tuple[float, ...]:
+    """The thread's delays within steps of these ``lengths``, of which others were ``paused`` and are no part.
+
+    Delays are taken to be spread evenly over both.
+    """
+    return tuple(
+        delay * max(0.0, length) / (max(0.0, length) + pause) if pause > 0 else delay
+        for delay, length, pause in zip(delays, lengths, paused, strict=True)
+    )
+
+
+def _step_lengths(
+    rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep], own: Sequence[float]
+) -> list[float]:
+    """Seconds of each step, less Stash's ``own`` work; of a device by its clock, less what was not training."""
+    by_host = [seconds - less for seconds, less in zip(clock.steps, own, strict=True)]
     if not rank.stamps.follows_device:
-        return clock.steps
+        return by_host
     if len(rows) != len(clock.pauses):
         rank.note(
             "the device's own times of some steps were lost: the host's stand for them, with the queue's filling"
         )
-        return clock.steps
+        return by_host
     return [sum(row.stages) - paused for row, paused in zip(rows, clock.pauses, strict=True)]
 
 
@@ -207,6 +233,20 @@ def _stamp_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]
         found["helper_delay_seconds"] = stamps.window_times.delayed
         found["helper_window_cpu_seconds"] = stamps.window_times.ran
     return found
+
+
+def _group_facts() -> dict[str, Any]:
+    """Fields of ``BlockDone`` that tell of groups, experts and phases, where there are any."""
+    found: dict[str, Any] = {"phase_seconds": _round_all(ledger.phase_seconds())}
+    if ledger.last_block.uses:
+        found["group_waits"] = _round_all(ledger.waits())
+        found["group_under_way"] = _round_all(ledger.under_way())
+    found["received_rows"] = ledger.received_rows()
+    return {name: value for name, value in found.items() if value}
+
+
+def _round_all(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: _round_seconds(each) for name, each in seconds.items()}
 
 
 def _differences(totals: Sequence[Any]) -> tuple[Any, ...]:

@@ -133,6 +133,8 @@ class LoaderFeed(Feed):
         """It is the feed itself that asks the iterator for a batch, or starts it over."""
         self._of_round: list[Any] = []
         """Index lists that the sampler gave for this round's blocks."""
+        self._passed_over = 0
+        """Those that it is to give before them, for no block."""
         self._held: Any = None
 
     @property
@@ -267,8 +269,9 @@ class LoaderFeed(Feed):
             self.real()
             script.listener().beat()
 
-    def begin_round(self) -> None:
+    def begin_round(self, passed_over: int = 0) -> None:
         self._of_round.clear()
+        self._passed_over = passed_over
 
     def prime(self, count: int, skipped: int = 0) -> None:
         if self.kind == "iterable":
@@ -280,6 +283,8 @@ class LoaderFeed(Feed):
         ):  # at the end of an epoch, its workers are gone
             self._renew()
             self.drain()
+        if not self._of_round:
+            self.tap.take_lists(self._passed_over)
         whole = skipped + count
         self._of_round.extend(self.tap.take_lists(whole - len(self._of_round)))
         self.tap.ask_only_for(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
