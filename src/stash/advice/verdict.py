@@ -220,12 +220,15 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
 def _if_open(case: Case, claims: Claims, said: Sequence[str]) -> tuple[str, ...]:
     """What to do about stalls that are not certain and would be large, the largest estimate first.
 
-    Without what is ``said`` already.
+    Of steps that vary too much to tell, about data that they waited for half of the time as they were typed. Without
+    what is ``said`` already.
     """
     found: list[str] = []
     large = [
         stall for stall in claims.open if stall.seconds >= MINOR_SHARE * case.breakdown.step_seconds
     ]
+    if claims.noisy and _mostly_waits_as_typed(case.breakdown):
+        large = [stall for stall in case.breakdown.stalls if stall.name == DATA_STALLS[0]]
     for stall in sorted(large, key=lambda stall: -stall.seconds):
         place = (
             None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
@@ -236,6 +239,12 @@ def _if_open(case: Case, claims: Claims, said: Sequence[str]) -> tuple[str, ...]
         if unsaid is not None:
             found.append(f"If it is {stall.name}{where}: {_lower(unsaid)}")
     return tuple(found)
+
+
+def _mostly_waits_as_typed(breakdown: Breakdown) -> bool:
+    """Whether half of a step as typed was waiting for the loader."""
+    typed = breakdown.as_typed
+    return typed is not None and 2 * typed.first.loading >= typed.first.step.value
 
 
 def _first_of_rows(case: Case, rows: Iterable[RunRow]) -> tuple[str, ...]:

@@ -391,6 +391,12 @@ CASES: Mapping[str, Profile] = {
         ),
         0.0302,
     ),
+    **{
+        f"first steps of 30 ms that waited {waited * 100:g} ms, and noise": as_typed(
+            job(times={**NOISY, "warm": [0.011, 0.070, 0.012, 0.060]}), 0.030, wait_seconds=waited
+        )
+        for waited in (0.2, 0.1)
+    },
     "first steps of 30 ms": as_typed(job(), 0.0302),
     # Logging is taken out while blocks are measured: 12 ms between steps as typed, of which blocks have 2.
     "first steps longer by the script's own code": as_typed(
