@@ -2,7 +2,7 @@
 
 Seen in: activeloopai/deeplake#1760 (90 s before each epoch's first batch), tensorflow/tensorflow#30646, huggingface/datasets#7102.
 Symptom: each epoch begins with a pause; within it all is well.
-Cause: __iter__ of the IterableDataset fills the buffer anew, each time.
+Cause: __iter__ of the IterableDataset fills the buffer again each time.
 Truth: EPOCH START (24 steps an epoch).
 Remedy: a smaller buffer (FIXED=1), or one that is kept from epoch to epoch.
 Run: python 34_shuffle_buffer_filled_each_epoch.py

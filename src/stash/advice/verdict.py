@@ -217,11 +217,11 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
     return tuple(found.values())[:MAX_STEPS]
 
 
-def _if_open(case: Case, claims: Claims, said: Sequence[str]) -> tuple[str, ...]:
+def _if_open(case: Case, claims: Claims, sentences: Sequence[str]) -> tuple[str, ...]:
     """What to do about stalls that are not certain and would be large, the largest estimate first.
 
     Of steps that vary too much to tell, about data that they waited for half of the time as they were typed. Without
-    what is ``said`` already.
+    what is in ``sentences`` already.
     """
     found: list[str] = []
     large = [
@@ -234,10 +234,10 @@ def _if_open(case: Case, claims: Claims, said: Sequence[str]) -> tuple[str, ...]
             None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
         )
         where = "" if place is None else f", waited for at {place.where}"
-        sentences = (_remedy_sentence(case, each) for each in _rank_remedies(case, stall.name))
-        unsaid = next((each for each in sentences if each not in said), None)
-        if unsaid is not None:
-            found.append(f"If it is {stall.name}{where}: {_lower(unsaid)}")
+        advised = (_remedy_sentence(case, each) for each in _rank_remedies(case, stall.name))
+        new = next((text for text in advised if text not in sentences), None)
+        if new is not None:
+            found.append(f"If it is {stall.name}{where}: {_lower(new)}")
     return tuple(found)
 
 
