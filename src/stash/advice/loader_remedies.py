@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stash.advice.case import Case, Remedy
+from stash.advice.run_words import written_place
 from stash.analysis.batch_times import BatchTimes, batch_times
+from stash.core.ledger_rows import INPUT
 from stash.core.records.profile import Loader
 from stash.core.units import format_seconds
 
@@ -16,6 +18,9 @@ MANY_TENSORS = 32
 """In a batch, from which handing them over one by one is worth a sentence."""
 _RARE = 0.25
 """Of all batches: if more are slow, slow is what they are."""
+_OWN_PART = 0.25
+"""Of the time that the training process is in its loader, from which what it runs there is worth a sentence."""
+_FEW_LOOKS = 0.05
 _DEFAULT_PREFETCH = 2
 _SENDS = ("scatter_object_list", "broadcast_object_list", "scatter", "broadcast")
 _EACH_STEP = 0.5
@@ -79,6 +84,7 @@ def loader_remedies(case: Case) -> list[Remedy]:
         return one_rank_sends(case)
     return [
         *one_rank_sends(case),
+        *_sampler_remedies(case, loader),
         *_order_remedies(case),
         *_thread_remedies(case, loader),
         *_tensor_remedies(case, loader),
@@ -101,6 +107,26 @@ def one_rank_sends(case: Case) -> list[Remedy]:
         f"(`{names[0]}`{where}), while the others wait"
     )
     return [Remedy(text, name="own-batches", first=True)]
+
+
+def _sampler_remedies(case: Case, loader: Loader) -> list[Remedy]:
+    """Lines of the script that the training process runs for each batch although workers prepare it.
+
+    Few looks see a line that keeps Python's interpreter: where workers would suffice, it need not be most of them.
+    """
+    run = case.breakdown.run
+    places = [] if run is None else [place for place in run.places if place.row == INPUT]
+    own = [place for place in places if place.caller]
+    seen = sum(place.seconds for place in places)
+    part = _FEW_LOOKS if _workers_suffice(case, loader) else _OWN_PART
+    if not loader.workers or not own or sum(place.seconds for place in own) < part * seen:
+        return []
+    text = (
+        f"Make {written_place(own[0])} cheaper: the training process itself runs it for each batch, as it does "
+        "samplers, whatever the number of workers; draw indices of many batches at once with vectorised code "
+        "(`torch.multinomial`, `torch.randperm`)"
+    )
+    return [Remedy(text, name="sampler-line", first=True)]
 
 
 def _order_remedies(case: Case) -> list[Remedy]:
@@ -147,8 +173,7 @@ def _tensor_remedies(case: Case, loader: Loader) -> list[Remedy]:
         f"Pack each field of a batch into one tensor in collate_fn: a batch has {count:.0f} tensors, and each is "
         "handed over from its worker by a descriptor of its own"
     )
-    enough = case.supply is not None and (case.supply.workers or 0) <= loader.workers
-    found = [Remedy(text, name="fewer-tensors", first=enough)]
+    found = [Remedy(text, name="fewer-tensors", first=_workers_suffice(case, loader))]
     made, waited = case.supply.made_seconds if case.supply else 0.0, case.seconds("prep")
     if 0 < made < waited / 2:
         none = (
@@ -157,6 +182,12 @@ def _tensor_remedies(case: Case, loader: Loader) -> list[Remedy]:
         )
         found.append(Remedy(none, waited - made, name="no-workers", knob="workers"))
     return found
+
+
+def _workers_suffice(case: Case, loader: Loader) -> bool:
+    """Whether workers make batches as fast as they are trained, so that waits have another reason."""
+    needed = None if case.supply is None else case.supply.workers or 0
+    return needed is not None and needed <= (loader.workers or 0)
 
 
 def _share_remedies(case: Case, loader: Loader) -> list[Remedy]:

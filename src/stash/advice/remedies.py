@@ -7,12 +7,14 @@ known to do already is not advised.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
 from stash.advice.loader_remedies import loader_remedies, one_rank_sends
 from stash.advice.run_remedies import RUN_REMEDIES, own_collective_remedies
+from stash.advice.run_words import written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
 from stash.analysis.pipeline_changes import balance_layers, layers_of, stage_costs
@@ -21,7 +23,7 @@ from stash.analysis.seen import expert_loads
 from stash.analysis.step_times import UNEQUAL
 from stash.core.errors import UserError
 from stash.core.formatting import join_names
-from stash.core.ledger_rows import OPTIMIZER
+from stash.core.ledger_rows import FORWARD, INPUT, OPTIMIZER
 from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
@@ -34,6 +36,8 @@ from stash.predict.sufficiency import Sufficiency
 # Prep and fetch
 
 SMALL_FILE = 256e3
+_OPENS = re.compile(r"\b(open|connect|File|imopen|load_dataset|memmap)\(")
+"""What a line does that opens a file or a database."""
 _AHEAD = 2.0
 """Times the bytes of a sample that are fetched for it, from which reading ahead is no help."""
 BUSY = 0.9
@@ -53,20 +57,30 @@ _LARGE_TABLES = 0.5
 """Of all parameters' bytes, from which such tables matter."""
 _WORTH_A_MESH = 0.05
 """The share of a step that another mesh must save to be suggested."""
+_BUFFERS = 0.25
+"""Of the gradients' bytes, from which buffers are worth a sentence."""
+_FEW_BUCKETS = 8
+_SMALL_BUCKET = 1e6
+"""Bytes of a bucket of gradients, on average, below which its latency is most of its exchange; DDP's default is 25 MB."""
+_MANY_OPERATORS = 500
+"""In a step, from which calling them may be what takes it long."""
+_CALL_SECONDS = 5e-6
+"""Of a core, to call an operator in eager mode, at least (2026-11-30, torch 2.13: 4 to 10 us)."""
+_FLOPS, _BYTES = 1e10, 1e10
+"""A second, that any core does at least."""
 CACHED = Alteration(cache=1.0)
 """All data in memory."""
 
 
 def prep_remedies(case: Case) -> list[Remedy]:
     loader, found = case.loader, [*loader_remedies(case), *_worker_remedies(case)]
-    where = f" ({loader.samples_at})" if loader is not None and loader.samples_at else ""
-    found.append(
-        Remedy(
-            f"Make samples cheaper to prepare{where}: decode and resize them once and store that, or augment on the "
-            "device",
-            case.saved_seconds(less={"prep": case.seconds("prep")}),
-        )
-    )
+    line = _line_of_samples(case)
+    how = "decode and resize them once and store that, or augment on the device"
+    if _OPENS.search(line):
+        how = "open it once in each process, keep it open, and not again for each sample"
+    where = f" ({line})" if line else ""
+    saves = case.saved_seconds(less={"prep": case.seconds("prep")})
+    found.append(Remedy(f"Make samples cheaper to prepare{where}: {how}", saves))
     if (
         loader is not None
         and loader.workers
@@ -80,6 +94,17 @@ def prep_remedies(case: Case) -> list[Remedy]:
             )
         )
     return found
+
+
+def _line_of_samples(case: Case) -> str:
+    """Where samples are made: of a loader without workers, the line of it that the training thread was seen at."""
+    loader, run = case.loader, case.breakdown.run
+    place = None if run is None else run.place(INPUT)
+    if loader is None:
+        return ""
+    if not loader.workers and place is not None and place.caller:
+        return written_place(place)
+    return loader.samples_at or ""
 
 
 def _worker_remedies(case: Case) -> list[Remedy]:
@@ -263,10 +288,38 @@ def _other_exchange_remedies(case: Case, stall: str) -> list[Remedy]:
     alone = case.breakdown.communication.total_seconds
     waits = case.seconds(stall) - alone if alone is not None else 0.0
     return [
+        *_ddp_remedies(case),
         *one_rank_sends(case),
         *own_collective_remedies(case, stall),
         *_unequal_batches(case, waits),
     ]
+
+
+def _ddp_remedies(case: Case) -> list[Remedy]:
+    """Arguments of DistributedDataParallel that make a step exchange more, or more often, than its gradients."""
+    work, found = case.profile.workload, []
+    gradients, buckets = sum(work.bucket_bytes), len(work.bucket_bytes)
+    if work.buffer_bytes and work.buffer_bytes > _BUFFERS * gradients:
+        text = (
+            "Pass broadcast_buffers=False to DistributedDataParallel, if buffers need not be equal on all ranks in "
+            f"each step: rank 0 sends {format_bytes(work.buffer_bytes)} of them to all before every forward pass, "
+            f"beside {format_bytes(gradients)} of gradients"
+        )
+        cost = "running statistics, as of BatchNorm, are then each rank's own"
+        found.append(Remedy(text, cost=cost, name="buffers", first=True))
+    if work.finds_unused:
+        text = (
+            "Leave out find_unused_parameters=True of DistributedDataParallel, or pass static_graph=True: each step "
+            "walks the whole graph, and exchanges which parameters it used"
+        )
+        found.append(Remedy(text, name="find-unused", knob="find_unused", first=True))
+    if buckets >= _FEW_BUCKETS and gradients < buckets * _SMALL_BUCKET:
+        text = (
+            "Leave bucket_cap_mb of DistributedDataParallel at its 25 MB: gradients travel in "
+            f"{buckets:,} messages of {format_bytes(gradients / buckets)} on average, each of which costs its latency"
+        )
+        found.append(Remedy(text, name="larger-buckets", knob="bucket", first=True))
+    return found
 
 
 def _group_remedies(case: Case, seen: Seen, stall: str) -> list[Remedy]:
@@ -379,7 +432,7 @@ def compute_remedies(case: Case) -> list[Remedy]:
     work = case.profile.workload
     if case.breakdown.waits_for_host:
         return _submit_faster()
-    found = _costly_settings(case)
+    found = [*_costly_settings(case), *_activation_remedies(case)]
     if case.is_on_cpu:
         return [*found, *_compute_on_cpus(case)]
     if training_precision(work) == "fp32":
@@ -426,6 +479,29 @@ def _costly_settings(case: Case) -> list[Remedy]:
         digits = "numbers have 7 digits instead of 16"
         found.append(Remedy(text, cost=digits, name="float32", first=True))
     return [*found, *_fewer_threads(case), *_sparse_remedies(case)]
+
+
+def _small_operations(case: Case) -> list[Remedy]:
+    """A step of very many operators, each of which takes less than calling it: loops in Python, on CPUs.
+
+    By what operators do, not by how long they took, so that other work on the machine does not matter.
+    """
+    operators = case.profile.workload.operators
+    calls = sum(each.calls for each in operators)
+    flops = sum(each.flops or 0.0 for each in operators)
+    moved = sum(each.bytes or 0 for each in operators)
+    if calls < _MANY_OPERATORS or flops / _FLOPS + moved / _BYTES > calls * _CALL_SECONDS:
+        return []
+    places = () if case.breakdown.run is None else case.breakdown.run.places
+    # the loop's own line, which calls the model, tells nothing
+    place = next((each for each in places if each.row == FORWARD and each.caller), None)
+    where = "" if place is None else f" at {written_place(place)}"
+    text = (
+        f"Work on whole tensors instead of loops in Python{where}, by what does all of it at once (`nn.LSTM`, "
+        f"`torch.vmap`, `foreach`), or try `torch.compile`: a step calls {calls:,} operators of "
+        f"{format_bytes(moved / calls)} on average, and calling each takes longer than what it does"
+    )
+    return [Remedy(text, name="small-operations", first=True)]
 
 
 def _fewer_threads(case: Case) -> list[Remedy]:
@@ -503,6 +579,18 @@ def _seen_of_optimizer(case: Case) -> float:
     return max(known, default=1.0)
 
 
+def _activation_remedies(case: Case) -> list[Remedy]:
+    """Of a backward pass that computes forward passes again."""
+    if not case.profile.workload.recomputes:
+        return []
+    text = (
+        "Leave out activation checkpointing (`torch.utils.checkpoint`, `gradient_checkpointing`) where memory allows, "
+        "or use it for fewer layers: the backward pass computes forward passes again, about a quarter of a step"
+    )
+    cost = "activations are kept in memory until the backward pass"
+    return [Remedy(text, cost=cost, name="recompute")]
+
+
 def _flush_remedies(case: Case) -> list[Remedy]:
     """Of a model whose values become too small, which slows arithmetic on CPUs: it is not in what was measured."""
     count = case.profile.workload.vanished_values
@@ -525,6 +613,7 @@ def _compute_on_cpus(case: Case) -> list[Remedy]:
     found = [
         *_flush_remedies(case),
         *_optimizer_remedies(case),
+        *_small_operations(case),
         *([] if _fewer_threads(case) else [threads]),
         Remedy(
             "Try `model = torch.compile(model)`, which fuses small operations", knob="--try compile"

@@ -98,6 +98,12 @@ def epoch_start_remedies(case: Case) -> list[Remedy]:
                 small, name="pickle", knob="start_method" if case.is_on_cpu else "", of_run=True
             ),
         ]
+    if loader is not None and loader.kind == "iterable":
+        fill = (
+            f"Make what the stream does before an epoch's first batch cheaper{_format_place(place)}: fill a smaller "
+            "buffer to shuffle in, or go on with one iterator from epoch to epoch"
+        )
+        return [*found, Remedy(fill, saves, name="stream", of_run=True)]
     draw = (
         f"Make what happens before an epoch's first batch cheaper{_format_place(place)}: draw the sampler's "
         f"indices with "
@@ -138,7 +144,16 @@ def evaluation_remedies(case: Case) -> list[Remedy]:
     )
     keep = f"Build evaluation's loader once{_format_place(place)}, and keep {workers} by persistent_workers=True{why}"
     often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
+    ranks = len(case.profile.ranks)
+    shared = Remedy(
+        f"Give each of the {ranks} ranks a share of the evaluation{_format_place(place)}, by a DistributedSampler, and "
+        "add up their sums by one `all_reduce`",
+        _seconds_without(row, row.each.value / ranks),
+        name="evaluation-shares",
+        of_run=True,
+    )
     return [
+        *([shared] if row.rank is not None else []),
         Remedy(
             keep,
             name="evaluation-workers",

@@ -81,6 +81,8 @@ def _reason(case: Case, row: RunRow) -> str:
     loader = case.loader
     if row.name != EPOCH_START or loader is None:
         return ""
+    if loader.kind == "iterable" and not loader.workers:
+        return "its loader has no workers, so this is what its data set does first, and its first batch"
     if loader.workers and loader.remade:
         return (
             f"a new loader is made each time, which starts {format_count(loader.workers, 'worker')}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from stash.advice.case import Case, Remedy, why_stall
 from stash.advice.claims import MINOR_SHARE, Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
-from stash.advice.run_words import row_sentence, written_place
+from stash.advice.run_words import SUBJECTS, row_sentence, written_place
 from stash.advice.stopping import FIRST_ROUNDS, budget_to_decide, find_undecidable, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
@@ -21,7 +21,7 @@ from stash.analysis.run_account import RunAccount, RunRow
 from stash.analysis.stability import other_job
 from stash.analysis.step_figures import StepFigures, make_figures
 from stash.core.formatting import join_names, plus_minus
-from stash.core.ladder import DATA_STALLS, NOT_ASKED
+from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, NOT_ASKED
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
@@ -32,6 +32,8 @@ MAX_STEPS = 3
 _WHICH = "Which is the largest is not known yet."
 _WORTH_SAYING = 0.005
 """Of the step: a gain smaller than this is no gain, and not promised."""
+_LONG_BESIDE_STEPS = 20.0
+"""Steps, from whose length what comes now and then is worth a sentence, however often that is."""
 _BUSY = 0.1
 """Of the step: what other work takes, if more, may be why first steps differ from later ones."""
 
@@ -48,7 +50,9 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
     rows = _other_rows(case, claims)
     sure = [row for row in rows if row.least >= SMALL_SHARE * _epoch_seconds(case)]
     others = _first_of_rows(case, sure)
-    unsure = _first_of_rows(case, [row for row in rows if row not in sure])
+    unsure = _first_of_rows(
+        case, [*(row for row in rows if row not in sure), *_rows_of_unknown_times(case)]
+    )
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
         steps = list(
@@ -75,7 +79,7 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
             "same, please report it with the output of `stash show --json`."
         )
         return (*_known_for_certain(case), *others, report, *unsure)[:MAX_STEPS]
-    steps = list(_known_for_certain(case)) if claims.noisy or _mostly_compute(case, claims) else []
+    steps = list(_known_for_certain(case)) if _may_compute_lead(case, claims) else []
     steps += (
         [_more_time(case, claims, budget)]
         if claims.open or claims.noisy or claims.kind == "estimate"
@@ -97,19 +101,38 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
             if why == NOT_ASKED
             else how
         )
-    return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[
-        :MAX_STEPS
-    ]
+    return (
+        *others,
+        *steps,
+        *_first_of_each(case, claims),
+        *unsure,
+        *_if_open(case, claims, steps),
+    )[:MAX_STEPS]
+
+
+def _may_compute_lead(case: Case, claims: Claims) -> bool:
+    """Whether nothing is known to take more than computing, or exchanging, does."""
+    data = case.seconds(*DATA_STALLS)
+    return (
+        claims.noisy
+        or bool(_mostly_compute(case, claims))
+        or 2 * data < case.breakdown.step_seconds
+    )
 
 
 def _known_for_certain(case: Case) -> tuple[str, ...]:
-    """Against what makes steps long for certain, however little is known of the rest."""
-    known = [each for each in REMEDIES["compute"](case) if each.first]
-    if (
-        case.breakdown.stall("contention") is not None
-    ):  # batches of unlike lengths are why steps vary
-        known += [replace(each, saves=None) for each in REMEDIES["contention"](case) if each.first]
-    return tuple(_remedy_sentence(case, each) for each in known)
+    """Against what makes steps long for certain, however little is known of the rest.
+
+    Of contention that batches are of unlike lengths, which is why steps vary; of exchange how it is set up.
+    """
+    known = [
+        replace(each, saves=None)
+        for name in ("compute", "contention", *EXCHANGE_STALLS)
+        if name == "compute" or case.breakdown.stall(name) is not None
+        for each in REMEDIES[name](case)
+        if each.first
+    ]
+    return tuple(dict.fromkeys(_remedy_sentence(case, each) for each in known))
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
@@ -194,22 +217,34 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
     return tuple(found.values())[:MAX_STEPS]
 
 
-def _if_open(case: Case, claims: Claims) -> tuple[str, ...]:
-    """What to do about stalls that are not certain and would be large, the largest estimate first."""
-    found = []
+def _if_open(case: Case, claims: Claims, sentences: Sequence[str]) -> tuple[str, ...]:
+    """What to do about stalls that are not certain and would be large, the largest estimate first.
+
+    Of steps that vary too much to tell, about data that they waited for half of the time as they were typed. Without
+    what is in ``sentences`` already.
+    """
+    found: list[str] = []
     large = [
         stall for stall in claims.open if stall.seconds >= MINOR_SHARE * case.breakdown.step_seconds
     ]
+    if claims.noisy and _mostly_waits_as_typed(case.breakdown):
+        large = [stall for stall in case.breakdown.stalls if stall.name == DATA_STALLS[0]]
     for stall in sorted(large, key=lambda stall: -stall.seconds):
         place = (
             None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
         )
         where = "" if place is None else f", waited for at {place.where}"
-        found += [
-            f"If it is {stall.name}{where}: {_lower(_remedy_sentence(case, each))}"
-            for each in _rank_remedies(case, stall.name)[:1]
-        ]
+        advised = (_remedy_sentence(case, each) for each in _rank_remedies(case, stall.name))
+        new = next((text for text in advised if text not in sentences), None)
+        if new is not None:
+            found.append(f"If it is {stall.name}{where}: {_lower(new)}")
     return tuple(found)
+
+
+def _mostly_waits_as_typed(breakdown: Breakdown) -> bool:
+    """Whether half of a step as typed was waiting for the loader."""
+    typed = breakdown.as_typed
+    return typed is not None and 2 * typed.first.loading >= typed.first.step.value
 
 
 def _first_of_rows(case: Case, rows: Iterable[RunRow]) -> tuple[str, ...]:
@@ -301,6 +336,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         text = _undecided_text(case, claims)
     else:
         text = _stalls_text(case, claims) if leading else _estimate_text(case)
+    if claims.kind == "compute" or _mostly_compute(case, claims):
+        text += _line_of_computing(case)
     return Advice(
         kind=claims.kind,
         stall=stalls[0] if stalls else None,
@@ -310,6 +347,13 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         text=" ".join((text, *_largest_row_sentence(case, claims))),
         next_steps=list_actions(case, claims, budget),
     )
+
+
+def _line_of_computing(case: Case) -> str:
+    """A sentence about the line of the script that takes most of computing; empty where none does."""
+    run = case.breakdown.run
+    place = None if run is None else run.place_of_computing
+    return "" if place is None else f" Most of computing is at {written_place(place)}."
 
 
 def _denormal_text(breakdown: Breakdown) -> str:
@@ -336,7 +380,10 @@ def _largest_row_sentence(case: Case, claims: Claims) -> tuple[str, ...]:
     """Of an epoch that is more than steps: the largest row that the verdict does not name, if it matters."""
     run, others = case.breakdown.run, _other_rows(case, claims)
     if run is None or not others:
-        return ()
+        return tuple(
+            f"{SUBJECTS[row.name][0]} {SUBJECTS[row.name][1]} {row.why}."
+            for row in _rows_of_unknown_times(case)
+        )
     rival = claims.kind in ("stall", "tie") and others[0] in claims.rivals
     return (row_sentence(case, run, others[0]), *((_WHICH,) if rival else ()))
 
@@ -344,6 +391,19 @@ def _largest_row_sentence(case: Case, claims: Claims) -> tuple[str, ...]:
 def _epoch_seconds(case: Case) -> float:
     """Of a step with its part of what lies between steps; 0 where that is unknown."""
     return 0.0 if case.breakdown.run is None else case.breakdown.run.step_seconds
+
+
+def _rows_of_unknown_times(case: Case) -> list[RunRow]:
+    """Rows that come now and then, long beside a step, of which nothing tells how often they come."""
+    run, loader = case.breakdown.run, case.loader
+    if run is None or (loader is not None and loader.workers and loader.persistent_workers):
+        return []
+    unknown = (row for row in run.rows if row.time is None and row.each is not None)
+    return [
+        row
+        for row in unknown
+        if row.each and row.each.value >= _LONG_BESIDE_STEPS * case.breakdown.step_seconds
+    ]
 
 
 def _other_rows(case: Case, claims: Claims) -> list[RunRow]:

@@ -22,9 +22,11 @@ from stash.core.ledger_rows import (
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
+    FORWARD,
     INPUT,
     INTERPRETER,
     LOOP,
+    OPTIMIZER,
     START_UP,
 )
 from stash.core.records.base import Record
@@ -34,12 +36,16 @@ from stash.core.units import format_seconds
 
 COMPUTE = "compute"
 CONTENTION = "contention"
+COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
+"""Rows of a ledger that compute is."""
 NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
 IN_COMPUTE = (LOOP, COLLECTOR, INTERPRETER)
 """Rows that the lowest rung contains, and that are no computing of the job's."""
 RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
+_MOSTLY_THERE = 0.4
+"""Of computing, from which a line of the forward pass is worth a word: a pass forwards takes about a third."""
 _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
 _TIME_ERROR, _TIME_SHARE = 1e-4, 0.05
@@ -179,6 +185,13 @@ class RunAccount(Record):
             return self.own_collectives[0]
         rows = {**dict.fromkeys(DATA_STALLS, INPUT), **dict.fromkeys(EXCHANGE_STALLS, BACKWARD)}
         return self.place(rows.get(name, ""))
+
+    @property
+    def place_of_computing(self) -> SlowLine | None:
+        """The line of the forward pass that takes most of computing; ``None`` where that is spread over layers."""
+        seen = sum(place.seconds for place in self.places if place.row in COMPUTING)
+        place = self.place(FORWARD)
+        return None if place is None or place.seconds < _MOSTLY_THERE * seen else place
 
     def place(self, name: str) -> SlowLine | None:
         """Where most of a row was seen."""

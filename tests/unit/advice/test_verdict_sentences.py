@@ -279,6 +279,15 @@ CASES: Mapping[str, Profile] = {
     "epoch start: a sampler": starts(
         at("epoch start", "return sorted(self.weights)", each=1.07), loader=mapped(0)
     ),
+    "epoch start: a stream": starts(
+        at("epoch start", "buffer = list(islice(records, 6000))", each=1.07), loader=stream(0)
+    ),
+    **{
+        f"epoch start: {seconds} s, with how often is unknown": job(
+            ledger(now_and_then={"epoch start": {0: seconds}}), loader=stream(0)
+        )
+        for seconds in (2.7, 0.2)
+    },
     "epoch start: a loader without workers": starts(loader=mapped(0)),
     "epoch start: a loader that is made again": starts(
         at("epoch start", "for x in loader:", each=1.07),
@@ -314,6 +323,12 @@ CASES: Mapping[str, Profile] = {
         times=flat(6, solo=0.020, warm=0.028),
     ),
     "evaluation: every 20 steps": now_and_then("evaluation", 20, 2.0),
+    "evaluation: on one of two ranks": job(
+        ledger(0, epoch_steps=20, now_and_then={"evaluation": {20: 2.0, 40: 2.0, 60: 2.0}}),
+        ledger(1, epoch_steps=20),
+        times=flat(6, solo=0.020, crowd=0.020, node=0.021, warm=0.0212),
+        ranks=2,
+    ),
     "checkpoint: every 20 steps": now_and_then("checkpoint", 20, 2.0),
     # 300 MB are copied at 1 GB/s, 1.7 of 2 s go on beside training.
     "checkpoint: of known bytes": now_and_then(
@@ -376,6 +391,12 @@ CASES: Mapping[str, Profile] = {
         ),
         0.0302,
     ),
+    **{
+        f"first steps of 30 ms that waited {waited * 100:g} ms, and noise": as_typed(
+            job(times={**NOISY, "warm": [0.011, 0.070, 0.012, 0.060]}), 0.030, wait_seconds=waited
+        )
+        for waited in (0.2, 0.1)
+    },
     "first steps of 30 ms": as_typed(job(), 0.0302),
     # Logging is taken out while blocks are measured: 12 ms between steps as typed, of which blocks have 2.
     "first steps longer by the script's own code": as_typed(
@@ -455,6 +476,41 @@ CASES: Mapping[str, Profile] = {
         block_extra={"solo": {"stage_seconds": {"optimizer": 0.06}}},
         work={"gradients": GRADIENTS},
     ),
+    # 5,096 calls take 25 ms to call; 12.6 MB and 43 MFLOP 5.5 ms, a hundred times as much far longer.
+    **{
+        f"compute: {calls:,} operators of {size:,} bytes": job(
+            ledger(
+                places=(
+                    at("forward", "h, c = self.cell(x[:, t], (h, c))", 0.012, caller="train.py:43"),
+                )
+            ),
+            work={
+                "operators": (
+                    Operator(
+                        operator="aten.mul",
+                        shapes="",
+                        dtype="float32",
+                        calls=calls,
+                        flops=43e6,
+                        bytes=size * calls,
+                    ),
+                )
+            },
+        )
+        for calls, size in ((5096, 2470), (5096, 247_000), (300, 2470))
+    },
+    "compute: forward passes computed again": job(ledger(), work={"recomputes": True}),
+    **{
+        f"compute: {seconds * 1e3:g} of 19 ms at a line of the forward pass": job(
+            ledger(
+                places=(
+                    at("forward", "best = match(boxes)", seconds, caller="train.py:43"),
+                    at("backward", "loss.backward()", 0.019 - seconds),
+                )
+            )
+        )
+        for seconds in (0.012, 0.006)
+    },
     "compute: 16 threads on 4 cores": threads(0.5),
     "compute: 16 threads on 4 cores that hardly wait": threads(0.1),
     "compute: 6 threads on 4 cores": threads(0.5, others=5),
@@ -491,6 +547,22 @@ CASES: Mapping[str, Profile] = {
     ),
     "interconnect: a large last bucket": build(
         EXCHANGE, workload={"precision": "bfloat16", "bucket_bytes": (10**7, 7 * 10**7)}
+    ),
+    # 33.6 MB of buffers beside 4 of gradients; a tenth of them, which are not worth a word.
+    **{
+        f"interconnect: {size:,} bytes of buffers": build(
+            EXCHANGE, workload={**WORK, "bucket_bytes": (4_000_000,), "buffer_bytes": size}
+        )
+        for size in (33_600_000, 400_000)
+    },
+    "interconnect: unused parameters are searched for": build(
+        EXCHANGE, workload={**WORK, "finds_unused": True}
+    ),
+    "interconnect: 240 buckets of 17 kB": build(
+        EXCHANGE, workload={"bucket_bytes": (17_000,) * 240}
+    ),
+    "compute: noise, and unused parameters are searched for": build(
+        {**NOISY, "node": NOISY["solo"]}, ranks=2, workload={"finds_unused": True}
     ),
     # Of 30 ms 24 are the script's own calls: every 10 steps, 2.4 are left.
     "interconnect: collectives of the script's": job(
@@ -619,6 +691,28 @@ CASES: Mapping[str, Profile] = {
             },
         )
         for times in (1.0, 0.01)
+    },
+    # Of 80 ms of waiting some are the sampler's, in the training process; two workers make a batch in 10 ms, or in 80.
+    **{
+        f"prep: {seconds * 1e3:g} ms in the training process, {made * 50:g} in workers": job(
+            ledger(
+                places=(
+                    at("input", "for x in loader:", 0.08 - seconds),
+                    at("input", "yield random.choices(rows, k=32)", seconds, caller="train.py:43"),
+                )
+            ),
+            times=WAITS,
+            block_extra={"warm": {"fetch_seconds": made}},
+        )
+        for seconds, made in ((0.03, 1.6), (0.01, 1.6), (0.01, 0.2))
+    },
+    **{
+        f"prep: without workers, at {text}": job(
+            ledger(places=(at("input", text, 0.07, caller="train.py:43"),)),
+            times=WAITS,
+            loader=mapped(0, samples_at="train.py:20"),
+        )
+        for text in ("rows.append(pad(row))", "db = sqlite3.connect(path)")
     },
     "prep: a line waits for it": job(
         ledger(places=(at("input", "for x in loader:", 0.05), at("backward", "x.sum()", 0.01))),

@@ -175,6 +175,12 @@ class Workload(Record):
     """Tables of ``torch.nn.Embedding`` and ``EmbeddingBag``, those with most lookups first."""
     groups: tuple[GroupUse, ...] = ()
     """Every group and kind of collective that Python sees; empty where there is none."""
+    buffer_bytes: Whole | None = None
+    """Of buffers, that DistributedDataParallel sends from rank 0 to all before each forward pass; None without it."""
+    finds_unused: bool | None = None
+    """Whether it searches each step's graph for parameters without a gradient (``find_unused_parameters``)."""
+    recomputes: bool | None = None
+    """Whether the backward pass computes forward passes again (``torch.utils.checkpoint``)."""
     bucket_view: bool | None = None
     """Whether gradients are views into DistributedDataParallel's buckets (``gradient_as_bucket_view``); None without
     it."""

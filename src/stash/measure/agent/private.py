@@ -20,6 +20,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "torch": (
         *("Tensor._version", "Tensor._indices", "Tensor._values"),
         *("_C.DisableTorchFunctionSubclass", "_C._dispatch_keyset_full_after"),
+        "_C._current_graph_task_id",
     ),
     "torch.ops": ("aten.add.Tensor._schema", "aten.add.Tensor.is_view"),
     "torch.utils.data.dataloader": (
@@ -205,6 +206,12 @@ def has_dispatch_mode() -> bool:
     from torch.utils._python_dispatch import _get_current_dispatch_mode
 
     return _get_current_dispatch_mode() is not None
+
+
+def backward_pass() -> int | None:
+    """A number of the backward pass that this thread is in; ``None`` outside of any."""
+    number = sys.modules["torch"]._C._current_graph_task_id()
+    return None if number < 0 else int(number)
 
 
 def overload_packet(operator: Any) -> Any:

@@ -73,6 +73,9 @@ class JobFacts(AgentMessage, kind="workload"):
     embeddings: list[dict[str, Any]] = field(default_factory=list)
     vanished_values: int | None = None
     anomaly_mode: bool | None = None
+    buffer_bytes: int | None = None
+    finds_unused: bool | None = None
+    recomputes: bool | None = None
 
     def known_fields(self) -> dict[str, Any]:
         """The fields that were learned."""

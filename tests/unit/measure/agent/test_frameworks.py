@@ -37,6 +37,7 @@ def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_servi
     frameworks.wrap_lightning(module)
     trainer = LightningTrainer()
     assert trainer.fit("it") == "trained it"
+    assert "validates on one batch" in " ".join(map(str, listener.events))
     assert trainer.fit_loop.max_epochs == PLENTY
     assert trainer.fit_loop.epoch_loop.max_steps == -1
     assert (trainer.num_sanity_val_steps, trainer.limit_val_batches, trainer.callbacks) == (
@@ -96,6 +97,7 @@ def test_hf_trainer_neither_evaluates_nor_saves_nor_stops_and_keeps_its_strategi
     frameworks.wrap_transformers(module)
     trainer = module.Trainer()
     control = trainer.train()
+    assert "neither evaluates nor saves" in " ".join(map(str, listener.events))
     assert (trainer.args.max_steps, trainer.args.eval_strategy) == (PLENTY, "steps")
     assert (control.should_evaluate, control.should_save, control.should_training_stop) == (
         False,

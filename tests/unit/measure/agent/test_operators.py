@@ -177,6 +177,28 @@ def test_counting_leaves_results_and_random_numbers_alone() -> None:
     assert all(torch.equal(one, other) for one, other in zip(alone, seen, strict=True))
 
 
+def double_backward(layer: Any, x: torch.Tensor) -> None:
+    (gradient,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+    (gradient.square().sum() + layer(x).sum()).backward()
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (lambda layer, x: layer(x).sum().backward(), False),
+        (lambda layer, x: checkpoint(layer, x, use_reentrant=False).sum().backward(), True),
+        (lambda layer, x: checkpoint(layer, x, use_reentrant=True).sum().backward(), True),
+        (double_backward, False),
+        (lambda layer, x: layer(x), False),
+    ],
+    ids=["once", "checkpoint", "reentrant", "gradients of gradients", "no backward pass"],
+)
+def test_a_forward_pass_within_a_backward_pass_is_seen(step: Any, expected: bool) -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh())
+    x = torch.randn(4, 8, requires_grad=True)
+    assert counted(lambda: step(layer, x)).recomputes is expected
+
+
 def test_what_fails_while_counting_ends_the_counting_and_not_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -132,6 +132,25 @@ def test_whether_gradients_are_views_into_their_buckets_is_known(wrapped):
     assert replicas.bucket_view() is True
 
 
+def test_what_is_sent_beside_gradients_is_known_whatever_the_scope(wrapped, monkeypatch):
+    replicas._made.clear()
+    assert (replicas.buffer_bytes(), replicas.finds_unused()) == (None, None)
+    ddp = wrapped(torch.nn.BatchNorm1d(4))
+    assert (replicas.buffer_bytes(), replicas.finds_unused()) == (0, False)  # to nobody else
+    monkeypatch.setattr(replicas, "_whole_group", lambda ddp: SimpleNamespace(size=lambda: 2))
+    sent = 2 * 4 * 4 + 8  # mean and variance of four, and how many batches were seen
+    assert replicas.buffer_bytes() == sent
+    monkeypatch.setitem(replicas._ordinary, ddp, (True, True, ddp.process_group))
+    ddp.broadcast_buffers = False  # as under scope self
+    assert replicas.buffer_bytes() == sent
+    monkeypatch.setitem(replicas._ordinary, ddp, (True, False, ddp.process_group))
+    assert replicas.buffer_bytes() == 0
+    ddp.find_unused_parameters = True
+    assert replicas.finds_unused()
+    ddp.static_graph = True
+    assert not replicas.finds_unused()
+
+
 def test_a_model_that_is_gone_is_forgotten(wrapped):
     wrapped(model())
     assert replicas.list_modules() == []

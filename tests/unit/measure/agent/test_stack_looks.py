@@ -316,6 +316,24 @@ def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() ->
     assert found == pytest.approx({INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0})
 
 
+def test_what_was_seen_in_a_loop_that_was_an_evaluation_is_of_that() -> None:
+    """Of 5 s of forward passes 2 were before the loop; its 4 s of input are the evaluation's, too."""
+    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    exec(compile("import sys\nframe = sys._getframe()", __file__, "exec"), names)
+    frame = names["frame"]
+    assert isinstance(frame, FrameType)
+    places.add(FORWARD, frame, 2.0)
+    places.mark_loop()
+    places.add(FORWARD, frame, 3.0)
+    places.add(INPUT, frame, 4.0)
+    places.move_to_evaluation()
+    assert {row["row"]: row["seconds"] for row in places.rows()} == {FORWARD: 2.0, EVALUATION: 7.0}
+    for _ in range(9):
+        places.add(FORWARD, frame, 2.0)
+    places.fit({FORWARD: 5.0})  # ten looks, of which none was of the evaluation
+    assert {row["row"]: row["seconds"] for row in places.rows()} == {FORWARD: 5.0, EVALUATION: 7.0}
+
+
 @pytest.mark.parametrize(
     ("file", "is_own"),
     [("/home/me/train.py", True), (stash.core.jsonl.__file__, False), (torch.__file__, False)],

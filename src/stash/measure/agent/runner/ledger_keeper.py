@@ -102,8 +102,12 @@ class LedgerKeeper(NoLedger):
             self._hook()
         if event is ThreadEvent.SAVE_BEGINS:
             self._saved_at = self._ledger.steps
+        found = self._ledger.late_evaluations
         self._ledger.handle(event, now, about)
+        if self._ledger.late_evaluations > found:
+            self._places.move_to_evaluation()
         if event is ThreadEvent.ITERATOR_ASKED:
+            self._places.mark_loop()
             self._places.start()
 
     def take_saving_seconds(self) -> float:

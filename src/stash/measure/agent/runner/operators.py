@@ -127,6 +127,18 @@ class OperatorCounter:
         self._complete = True
         """Every operator's FLOPs are known, or none to speak of."""
         self._mode: Any = None
+        self._passes: set[tuple[int, bool]] = set()
+        """Backward passes in which something was computed, and whether autograd noted it."""
+
+    @property
+    def recomputes(self) -> bool | None:
+        """Whether a backward pass computed a forward pass again, which autograd notes within one it does not.
+
+        Of gradients of gradients it notes all. ``None`` if that was not seen.
+        """
+        if self.why is not None or not self._rows:
+            return None
+        return any((number, not is_noted) in self._passes for number, is_noted in self._passes)
 
     def begin(self) -> None:
         if private.has_dispatch_mode():
@@ -170,6 +182,8 @@ class OperatorCounter:
 
     def _count_call(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         kind = _describe_operator(operator)
+        if (number := private.backward_pass()) is not None:
+            self._passes.add((number, sys.modules["torch"].is_grad_enabled()))
         self._complete = self._complete and kind is not None and kind.base not in _COMPOSED
         if kind is None or not (kind.moves or kind.formula):
             return

@@ -121,6 +121,8 @@ class RunLedger:
         self.began = began
         self._at = _Moment(START_UP, began)
         self.steps = 0
+        self.late_evaluations = 0
+        """Loops that turned out to be evaluations only when they had ended."""
         self.seconds: dict[str, float] = defaultdict(float)
         self.occurrences = {row: Occurrences() for row in _NOW_AND_THEN}
         self._trial: LoopOnTrial | None = None
@@ -217,6 +219,7 @@ class RunLedger:
         self._at = _Moment(LOOP, now)
 
     def _was_evaluation(self, before: dict[str, float]) -> None:
+        self.late_evaluations += 1
         moved = 0.0
         for row in (EPOCH_START, INPUT, FORWARD):
             took = self.seconds[row] - before.get(row, 0.0)

@@ -19,7 +19,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from stash.core.ledger_rows import BACKWARD, COLLECTIVE, FORWARD, IN_STEPS, LOOP, OPTIMIZER
+from stash.core.ledger_rows import (
+    BACKWARD,
+    COLLECTIVE,
+    EPOCH_START,
+    EVALUATION,
+    FORWARD,
+    IN_STEPS,
+    INPUT,
+    LOOP,
+    OPTIMIZER,
+)
 from stash.measure.agent import private
 
 _PERIOD = 0.005
@@ -96,6 +106,8 @@ class Places:
         self._renamed = dict.fromkeys((OPTIMIZER, LOOP), 0.0)
         self._seen: dict[str, list[float]] = defaultdict(list)
         """By row, what each look at it stands for."""
+        self._mark: tuple[dict[_Look, float], dict[str, int]] = ({}, {})
+        """Looks, and how many at each row, when the latest loop began."""
         self.cost = 0.0
         """Seconds that looking took."""
         self.why_none = ""
@@ -126,7 +138,27 @@ class Places:
             look: seconds for look, seconds in self._looks.copy().items() if look.row in keep
         }
         self._seen.clear()
+        self.mark_loop()
         self._renamed.update(dict.fromkeys(self._renamed, 0.0))
+
+    def mark_loop(self) -> None:
+        """A loop begins; what for is not known."""
+        self._mark = (self._looks.copy(), {row: len(seen) for row, seen in self._seen.items()})
+
+    def move_to_evaluation(self) -> None:
+        """What the latest loop was for, whose passes could have been training's."""
+        looks, counts = self._mark
+        for row in (EPOCH_START, INPUT, FORWARD):
+            seen = self._seen[row]
+            self._seen[EVALUATION] += seen[counts.get(row, 0) :]
+            del seen[counts.get(row, 0) :]
+        for look, seconds in self._looks.copy().items():
+            before = looks.get(look, 0.0)
+            if look.seen_in not in (EPOCH_START, INPUT, FORWARD) or seconds == before:
+                continue
+            moved = look._replace(row=EVALUATION, seen_in=EVALUATION)
+            self._looks[look] = before
+            self._looks[moved] = self._looks.get(moved, 0.0) + seconds - before
 
     def fit(self, timed: Mapping[str, float]) -> None:
         """Let looks at a row of every step stand for all of its ``timed`` seconds, and for no more.

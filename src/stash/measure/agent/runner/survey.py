@@ -279,6 +279,8 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "exchange_hook": replicas.own_hook(),
         "skips_exchanges": replicas.skips_exchanges(),
         "bucket_view": replicas.bucket_view(),
+        "buffer_bytes": replicas.buffer_bytes(),
+        "finds_unused": replicas.finds_unused(),
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
         "whole_parameters": _count_parameters(parameters),
         "float32_products": sys.modules["torch"].get_float32_matmul_precision(),
@@ -441,6 +443,7 @@ def count_operators(rank: OwnRank) -> Generator[None, None, Learned]:
     finally:
         counter.end()
     learned: Learned = {"flops_per_step": counter.flops, "operators": counter.table()}
+    learned["recomputes"] = counter.recomputes
     if counter.why is not None:
         learned |= _mark_unrecorded("operators", counter.why)
     return learned

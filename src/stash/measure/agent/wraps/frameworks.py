@@ -22,6 +22,8 @@ from stash.measure.protocol.orders import current_orders
 PLENTY = 1_000_000
 """Steps or epochs: more than any profile takes."""
 
+_UNSEEN = "{} while Stash measures: what evaluation and checkpoints take of a run is not in this"
+
 
 def _keeps_logging() -> bool:
     orders = current_orders()
@@ -35,6 +37,9 @@ def wrap_transformers(module: ModuleType) -> None:
     @functools.wraps(train)
     def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
         if script.active():
+            plans = (getattr(self.args, name, "no") for name in ("eval_strategy", "save_strategy"))
+            if any(plan != "no" for plan in plans):
+                script.note(_UNSEEN.format("Transformers' Trainer neither evaluates nor saves"))
             script.put(self.args, max_steps=PLENTY, eval_on_start=False)
             services = [
                 callback
@@ -75,6 +80,9 @@ def wrap_lightning(module: ModuleType) -> None:
             script.put(self.fit_loop.epoch_loop, max_steps=-1)
             self.num_sanity_val_steps = (
                 0  # read just before the first step, it would pass for training
+            )
+            script.note(
+                _UNSEEN.format("Lightning's Trainer validates on one batch, and does not save,")
             )
             self.limit_val_batches = 1  # what schedules and callbacks monitor must exist
             if self.loggers and not _keeps_logging():

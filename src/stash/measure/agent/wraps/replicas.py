@@ -86,6 +86,27 @@ def bucket_view() -> bool | None:
     return all(ddp.gradient_as_bucket_view for ddp in ddps) if ddps else None
 
 
+def buffer_bytes() -> int | None:
+    """Bytes of buffers that the job sends from rank 0 before each forward pass; ``None`` without DDP."""
+    ddps = list_modules()
+    sent = [ddp for ddp in ddps if _sends_buffers(ddp) and _whole_group(ddp).size() > 1]
+    buffers = [buffer for ddp in sent for buffer in ddp.modules_buffers]
+    size = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
+    return size if ddps else None
+
+
+def _sends_buffers(ddp: Any) -> bool:
+    """As the script made it, whatever the scope."""
+    return bool(_ordinary[ddp][1] if ddp in _ordinary else ddp.broadcast_buffers)
+
+
+def finds_unused() -> bool | None:
+    """Whether the graph is searched for parameters without a gradient in each step; ``None`` without DDP."""
+    ddps = list_modules()
+    found = (ddp.find_unused_parameters and not ddp.static_graph for ddp in ddps)
+    return any(found) if ddps else None
+
+
 def list_modules() -> list[Any]:
     """The DDP instances alive in this process, in the order they were made."""
     return [ddp for ddp in (ref() for ref in _made) if ddp is not None]
