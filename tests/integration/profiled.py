@@ -16,7 +16,8 @@ from runs import Outcome, Started
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.core.ladder import NAMES
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Profile
 
 
 def _scripts() -> Path:

@@ -9,7 +9,8 @@ from typing import Any
 from stash.advice.verdict import Advice, verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Profile
 
 CALM = {
     "solo": [0.100] * 3,

@@ -6,8 +6,9 @@ from typing import Any
 
 from profile_builder import build
 
+from stash.core.measured import Collective, Rate
 from stash.core.records.host import Gpu, Host, Limits
-from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate
+from stash.core.records.profile import Gradient, Loader, Profile
 
 WIGGLE = (-0.001, 0.001, -0.001, 0.001, 0.0, 0.0)
 CALM = (0.0002, -0.0002, 0.0, 0.0001, -0.0001, 0.0)

@@ -7,9 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from stash.core.ladder import NAMES, Situation, rung, split_reachable
+from stash.core.measured import Block, Rank, Skipped
 from stash.core.records.host import Host
-from stash.core.records.profile import Block, Loader, Profile, Rank, Settings, Skipped, Workload
-from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
+from stash.core.records.profile import (
+    LedgerPlace,
+    LedgerRow,
+    Loader,
+    Profile,
+    RankLedger,
+    Settings,
+    Workload,
+)
 
 STEPS = 10
 ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")

@@ -10,8 +10,9 @@ from profile_builder import build
 
 from stash.cli.report_command import read_page
 from stash.core.artefact import save
+from stash.core.measured import Collective, Rate
 from stash.core.records.host import Gpu
-from stash.core.records.profile import Collective, Gradient, Loader, Profile, Rate
+from stash.core.records.profile import Gradient, Loader, Profile
 from stash.ui.page import Page
 
 HOSTILE = "<script>alert('x')</script>\x1b[2J|`rm`@all"

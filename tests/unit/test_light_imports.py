@@ -38,8 +38,8 @@ def test_modules_load_no_library_that_they_can_do_without():
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("show", "tests/golden/one-node.stash.json"), 132),  # with the energy of a step
-        (("profile", "--dry-run", "examples/ddp.py"), 116),  # with what reads energy counters
+        (("show", "tests/golden/one-node.stash.json"), 131),  # with the energy of a step
+        (("profile", "--dry-run", "examples/ddp.py"), 115),  # with what reads energy counters
     ],
 )
 def test_commands_load_few_modules_of_stashs_own(words, most):

@@ -16,7 +16,8 @@ from stash.analysis.attribution import attribute
 from stash.analysis.run_account import RunAccount, RunRow
 from stash.core.intervals import Interval
 from stash.core.ledger_rows import COLLECTOR
-from stash.core.records.profile import Loader, WorkerTimes
+from stash.core.measured import WorkerTimes
+from stash.core.records.profile import Loader
 from stash.fix import loader_changes
 from stash.fix.command import _list_advice
 from stash.fix.script_changes import Facts, Site, merge_changes, thread_vars

@@ -7,8 +7,7 @@ from breakdowns import advice_for, flat
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Loader, Profile
-from stash.core.records.rank_ledger import LedgerPlace
+from stash.core.records.profile import LedgerPlace, Loader, Profile
 from stash.mcp_server.brief import PROFILE, Handles
 from stash.report.pages import ReadRun, page_of_profile
 from stash.report.profile_contract import document

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from stash.core.ladder import NAMES
+from stash.core.measured import Block, Rank
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
@@ -24,12 +25,10 @@ from stash.measure.launcher.session import ProfileSession
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Beat, Journal
 from stash.measure.protocol.messages import (
-    BlockDone,
     LadderChosen,
     LadderEnded,
     Message,
     PhaseBegun,
-    RankSeen,
     RoundDone,
     RoundsPlanned,
 )
@@ -109,7 +108,7 @@ class FakeProcess:
         self.step(1)
         self.tell(
             PhaseBegun("warm-up"),
-            RankSeen(0, 0, 0, "cpu"),
+            Rank(0, 0, 0, "cpu"),
             LadderChosen(rungs, {}),
             RoundsPlanned(1.0),
         )
@@ -120,7 +119,7 @@ class FakeProcess:
         for rung, seconds in zip(rungs, times, strict=True):
             self.tell(
                 PhaseBegun(rung, number),
-                BlockDone(number, rung, rank, 1, seconds, launch=self.orders.launch),
+                Block(number, rung, rank, 1, seconds, launch=self.orders.launch),
             )
         self.tell(RoundDone(number, sum(times)))
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 import pytest
 from launching import FakeProcess, expedition
 
+from stash.core.measured import Launch, Rank, Skipped
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
 from stash.measure.protocol.messages import (
     LadderChosen,
     LadderEnded,
-    LaunchSeen,
-    RankSeen,
-    RungSkipped,
 )
 from stash.measure.protocol.orders import Orders
 
@@ -33,9 +31,7 @@ def agents(
     """
     process.step(9)
     ranks = range(2 if orders.gang is None else 1)
-    process.tell(
-        *(RankSeen(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {})
-    )
+    process.tell(*(Rank(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {}))
     for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
         for rank in ranks:
             process.round(
@@ -43,7 +39,7 @@ def agents(
             )
     which = 0 if orders.gang else 1
     process.tell(
-        LaunchSeen(orders.launch, len(ranks), batch[which], accumulated[which]),
+        Launch(orders.launch, len(ranks), batch[which], accumulated[which]),
         LadderEnded("rounds done"),
     )
     yield
@@ -164,7 +160,7 @@ def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning(
 def test_what_the_whole_job_says_of_its_ranks_is_believed():
     def shares(orders: Orders, process: FakeProcess):
         if orders.gang is None:
-            process.tell(RungSkipped("solo", "two ranks train one replica"))
+            process.tell(Skipped("solo", "two ranks train one replica"))
         return (yield from agents(orders, process))
 
     result, _ = isolated(Cluster(2), shares)

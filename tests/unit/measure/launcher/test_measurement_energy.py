@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from launching import FakeProcess, run
 
+from stash.core.measured import Block
 from stash.measure.host.energy_counters import EnergyCount
 from stash.measure.launcher import measurement
-from stash.measure.protocol.messages import BlockDone, LadderEnded, PhaseBegun, RoundDone
+from stash.measure.protocol.messages import LadderEnded, PhaseBegun, RoundDone
 from stash.measure.protocol.orders import Orders
 
 
@@ -26,7 +27,7 @@ def slow_agents(orders: Orders, process: FakeProcess) -> Generator[None, None, i
             started = process.clock.now
             while process.clock.now < started + seconds:
                 yield
-            block = BlockDone(
+            block = Block(
                 number, rung, 0, 20, seconds, launch=orders.launch, started=started - began
             )
             process.tell(block)

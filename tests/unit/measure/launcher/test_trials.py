@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.core.records.profile import Block
+from stash.core.measured import Block
 from stash.measure.launcher.trials import _added_seconds, _epoch_shares
 
 
