@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from stash.core.printable import escape_bytes
-from stash.core.records.bounds import (
+from stash.core.bounds import (
     MAX_TEXT,
     CommandWords,
     Count,
@@ -18,6 +17,7 @@ from stash.core.records.bounds import (
     Sentence,
     Whole,
 )
+from stash.core.printable import escape_bytes
 
 __all__ = [
     "SCHEMA",
