@@ -1,14 +1,14 @@
 """What the agents tell and the artefact holds, in one record each.
 
 Standard library only, since the agents make them in the job's interpreter. The bounds that their types name are those
-of whoever reads them (``bounds.py``): the launcher, and the reader of a file.
+of whoever reads them (``core/field_types.py``): the launcher, and the reader of a file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stash.core.bounds import Count, Duration, Number, PlainName, Sentence, Whole
+from stash.core.field_types import Count, Duration, Number, PlainName, Sentence, Whole
 
 FIRST_TOOK = 2**16 * 1e-9
 """Seconds below which batches count for the first number of ``WorkerTimes.took``."""

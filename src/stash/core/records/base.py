@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from stash.core.bounds import (
+from stash.core.field_types import (
     MAX_TEXT,
     CommandWords,
     Count,
