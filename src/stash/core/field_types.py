@@ -53,7 +53,7 @@ def _mask_words(words: tuple[str, ...]) -> tuple[str, ...]:
     return mask_words(words)
 
 
-class Bounds:
+class FieldBounds:
     """Limits of a number, by the names that pydantic's schemas have for them."""
 
     def __init__(self, **limits: float) -> None:
@@ -63,7 +63,7 @@ class Bounds:
         return make_schema(kind) | self._limits
 
 
-class Check:
+class FieldCheck:
     """What is done to a value ``before`` or ``after`` it is held to its type; it raises ValueError."""
 
     def __init__(self, when: str, check: Callable[[Any], Any]) -> None:
@@ -74,19 +74,19 @@ class Check:
         return {"type": f"function-{self._when}", "function": function, "schema": make_schema(kind)}
 
 
-Number = Annotated[float, Bounds(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+Number = Annotated[float, FieldBounds(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """Anything measured or stated."""
 Duration = Annotated[
-    float, Bounds(ge=0, le=1e12, allow_inf_nan=False), Check("after", _check_seconds)
+    float, FieldBounds(ge=0, le=1e12, allow_inf_nan=False), FieldCheck("after", _check_seconds)
 ]
 """A duration that something is divided by."""
-Whole = Annotated[int, Bounds(ge=-(2**63), lt=2**63)]
+Whole = Annotated[int, FieldBounds(ge=-(2**63), lt=2**63)]
 """An integer; of a difference of counters it may be negative."""
-Count = Annotated[int, Bounds(ge=0, lt=2**63)]
+Count = Annotated[int, FieldBounds(ge=0, lt=2**63)]
 """How many there are of something, or which of them it is."""
-Sentence = Annotated[str, Check("before", _sentence_type)]
+Sentence = Annotated[str, FieldCheck("before", _sentence_type)]
 """What may quote a job's own words: without secrets, and with only the ends of what is very long."""
-PlainName = Annotated[str, Check("before", _name_type)]
+PlainName = Annotated[str, FieldCheck("before", _name_type)]
 """What something is called: one line, of bounded length, in which nothing acts on a terminal."""
-CommandWords = Annotated[tuple[str, ...], Check("after", _mask_words)]
+CommandWords = Annotated[tuple[str, ...], FieldCheck("after", _mask_words)]
 """Words as they were typed, without the secrets among them."""
