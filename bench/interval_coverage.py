@@ -37,7 +37,8 @@ from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import NORMAL
 from stash.core.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
-from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
+from stash.core.measured import Block, Rank
+from stash.core.records.profile import Profile, Settings, Workload
 from stash.measure.agent.runner.block_plan import StepPace, plan_blocks
 
 STALLS = {

@@ -15,10 +15,10 @@ from bench.machine import STASH, arguments, cost
 from bench.table import report, table
 from stash.core.artefact import save
 from stash.core.ladder import RUNGS
+from stash.core.measured import Block, Rank, Rate
 from stash.core.records.host import Gpu, Host
-from stash.core.records.profile import Loader, Profile, Rank, Rate, Settings, Workload
+from stash.core.records.profile import Loader, Profile, Settings, Workload
 from stash.measure.launcher.gathered import GatheredRun
-from stash.measure.protocol.messages import BlockDone
 
 RANKS, ROUNDS, PER_NODE = 1024, 30, 8
 STEPS = {"warm": 6, "cold": 12}
@@ -85,7 +85,7 @@ def made_up(ranks: int, rounds: int) -> Profile:
     )
 
 
-def block(noise: np.random.Generator, number: int, name: str, rank: int) -> BlockDone:
+def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Block:
     """One rank's block, with what a GPU job's blocks hold."""
     steps, reads = STEPS.get(name, 4), name in STEPS
     each = tuple((SECONDS[name] * (1 + 0.02 * noise.standard_normal(steps))).tolist())
@@ -99,7 +99,7 @@ def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Bloc
         "fetch_seconds": float(steps * (1 + noise.random())),
         "fetch_cpu_seconds": float(f"{steps * noise.random():.3g}"),
     }
-    return BlockDone(
+    return Block(
         round=number,
         rung=name,
         rank=rank,

@@ -17,7 +17,8 @@ from bench.predict import published
 from bench.predict.errors import Prediction, evidence
 from bench.predict.published import Key, Machine, Model
 from bench.predict.published_profile import published_profile
-from stash.core.records.profile import Collective, Gradient, Profile
+from stash.core.measured import Collective
+from stash.core.records.profile import Gradient, Profile
 from stash.predict import collective_times, timeline
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, stall_draws

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from stash.catalog.facts import GpuFacts
+from stash.core.measured import Block, Memory, Rank
 from stash.core.records.host import Gpu, Host
-from stash.core.records.profile import Block, Gradient, Memory, Profile, Rank, Settings, Workload
+from stash.core.records.profile import Gradient, Profile, Settings, Workload
 
 CREATED = "2026-11-29"
 _GRADIENTS, _READY = 50, (0.35, 0.97)

@@ -20,7 +20,8 @@ from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
 from bench.predict.published_profile import published_profile
 from bench.table import median_90
-from stash.core.records.profile import Collective, Profile
+from stash.core.measured import Collective
+from stash.core.records.profile import Profile
 from stash.predict import cluster
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, shipped_catalog, stall_draws

@@ -7,7 +7,7 @@ from profiled import FULL, profile_of, skipped_rungs
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.core.records.parallel import MeshAxis
+from stash.core.records.profile import MeshAxis
 
 
 @pytest.mark.parametrize(

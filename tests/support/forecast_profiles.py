@@ -2,8 +2,9 @@
 
 from profile_builder import build
 
+from stash.core.measured import Collective, Rate
 from stash.core.records.host import Gpu, Host, Limits
-from stash.core.records.profile import Collective, Gradient, Loader, Rate
+from stash.core.records.profile import Gradient, Loader
 
 WIGGLE = (-0.001, 0.001, -0.001, 0.001, 0.0, 0.0)
 CALM = (0.0002, -0.0002, 0.0, 0.0001, -0.0001, 0.0)

@@ -16,17 +16,9 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.cli.report_command import read_page
 from stash.core.artefact import load, save
+from stash.core.measured import Collective, Memory, Rate, WorkerTimes
 from stash.core.records.host import Gpu, Host
-from stash.core.records.profile import (
-    Bucket,
-    Collective,
-    Gradient,
-    Loader,
-    Memory,
-    Operator,
-    Rate,
-    WorkerTimes,
-)
+from stash.core.records.profile import Bucket, Gradient, Loader, Operator
 from stash.report.profile_contract import document
 from stash.report.profile_page import page
 from stash.ui.markdown import render as render_markdown

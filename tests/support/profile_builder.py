@@ -3,9 +3,16 @@
 from dataclasses import replace
 
 from stash.core.ladder import NAMES, Situation, rung, split_reachable
+from stash.core.measured import Block, Rank, Skipped
 from stash.core.records.host import Host
-from stash.core.records.profile import Block, Loader, Profile, Rank, Settings, Skipped, Workload
-from stash.core.records.rank_ledger import LedgerRow, RankLedger
+from stash.core.records.profile import (
+    LedgerRow,
+    Loader,
+    Profile,
+    RankLedger,
+    Settings,
+    Workload,
+)
 
 STEPS = 10
 ASKED = ("solo", "crowd", "node", "cluster", "warm", "cold")

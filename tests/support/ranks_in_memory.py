@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from stash.core.jsonl import Tail
+from stash.core.measured import Block
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, OpenLoops, WatchedFeed
 from stash.measure.agent.runner.control import Control, Place, Shutdown
@@ -18,7 +19,7 @@ from stash.measure.agent.runner.stamps import Clock
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Journal, new_messages
-from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, Payload
+from stash.measure.protocol.messages import LadderEnded, Message, Payload
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.wire import pack_value, unpack_value
 
@@ -98,7 +99,7 @@ class Job:
         return new_messages(Tail(self.folder.journal))
 
     def blocks(self):
-        return [message for message in self.messages() if isinstance(message, BlockDone)]
+        return [message for message in self.messages() if isinstance(message, Block)]
 
 
 def orders(folder, **changes):

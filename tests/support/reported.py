@@ -7,8 +7,9 @@ from profile_builder import build
 
 from stash.cli.report_command import read_page
 from stash.core.artefact import save
+from stash.core.measured import Collective, Rate
 from stash.core.records.host import Gpu
-from stash.core.records.profile import Collective, Gradient, Loader, Rate
+from stash.core.records.profile import Gradient, Loader
 
 HOSTILE = "<script>alert('x')</script>\x1b[2J|`rm`@all"
 ROUNDS = 8

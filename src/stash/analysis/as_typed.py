@@ -14,8 +14,9 @@ from stash.analysis.disturbance import Undisturbed
 from stash.analysis.epoch_starts import level_epoch_starts
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
+from stash.core.measured import Block
 from stash.core.records.base import Record
-from stash.core.records.profile import Block, Profile
+from stash.core.records.profile import Profile
 
 WARNING, CONTRADICTION = 0.03, 0.10
 """Of the step: differences beyond both intervals that are worth a sentence, and that leave no verdict."""

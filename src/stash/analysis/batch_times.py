@@ -13,7 +13,8 @@ from functools import cached_property
 from itertools import accumulate
 from random import Random
 
-from stash.core.records.profile import FIRST_TOOK, Profile
+from stash.core.measured import FIRST_TOOK
+from stash.core.records.profile import Profile
 
 SLOW = 8.0
 """Times the median, from which a batch is a slow one."""

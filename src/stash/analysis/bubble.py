@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from stash.analysis.pipeline_schedule import Action, end_times, parse_order
+from stash.core.measured import StagePasses
 from stash.core.records.base import Record
-from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import Profile
 
 _REST = "R"
@@ -116,10 +117,7 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
     for pipeline in group_pipelines(_join_rounds(rows), stages):
         # Two steps at least: a single one goes before itself.
         single = len(pipeline[0].seconds) == len(pipeline[0].passes)
-        ranks = [
-            _steps(each.model_copy(update={"seconds": (1 + single) * each.seconds}))
-            for each in pipeline
-        ]
+        ranks = [_steps(replace(each, seconds=(1 + single) * each.seconds)) for each in pipeline]
         # Passes of a kind that take equally long everywhere, on average as long as they do.
         by_kind: dict[str, list[float]] = defaultdict(list)
         for rank in ranks:
@@ -153,9 +151,7 @@ def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
             if before is not None and before.passes != row.passes:
                 return []
             seconds = row.seconds[: steps * len(row.passes)]
-            joined[row.rank] = row.model_copy(
-                update={"seconds": (before.seconds if before else ()) + seconds}
-            )
+            joined[row.rank] = replace(row, seconds=(before.seconds if before else ()) + seconds)
     return list(joined.values())
 
 

@@ -22,9 +22,10 @@ import numpy as np
 from stash.analysis.shared_cores import RUNGS, JobCores, RankDelays, StrangersCost
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import stall_names
+from stash.core.measured import Block
 from stash.core.records.base import Record
 from stash.core.records.circumstances import OtherProgram
-from stash.core.records.profile import Block, Profile
+from stash.core.records.profile import Profile
 
 BlockKey = tuple[int, str]
 """Round and rung."""

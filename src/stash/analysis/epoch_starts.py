@@ -13,8 +13,8 @@ from typing import Any
 
 from stash.core.ladder import UNTOUCHED
 from stash.core.ledger_rows import EPOCH_END, EPOCH_START
-from stash.core.records.profile import Block, Profile
-from stash.core.records.rank_ledger import RankLedger
+from stash.core.measured import Block
+from stash.core.records.profile import Profile, RankLedger
 
 
 def count_ledger_steps(profile: Profile) -> tuple[RankLedger, ...]:

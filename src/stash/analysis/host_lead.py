@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from statistics import median
 
+from stash.core.measured import Block
 from stash.core.records.base import Record
-from stash.core.records.profile import Block, Profile
+from stash.core.records.profile import Profile
 
 _LITTLE = 0.06
 """Of a pass: what a device that waits for its host may be behind, e.g. by the last large kernels of an optimizer."""

@@ -11,12 +11,14 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 from stash.analysis.bubble import idle_of
 from stash.analysis.pipeline_schedule import EVEN, end_times, order_of, parse_order
-from stash.core.records.parallel import PipelineSchedule, StagePasses
+from stash.core.measured import StagePasses
+from stash.core.records.profile import PipelineSchedule
 
 
 class StageCost(NamedTuple):
@@ -149,7 +151,7 @@ def _scale_row(row: StagePasses, times: Mapping[int, float]) -> StagePasses:
     seconds = tuple(
         took * times.get(stages[i % len(stages)], 1.0) for i, took in enumerate(row.seconds)
     )
-    return row.model_copy(update={"seconds": seconds})
+    return replace(row, seconds=seconds)
 
 
 def _mean(row: StagePasses, schedule: PipelineSchedule, microbatches: int) -> StagePasses:
@@ -166,6 +168,4 @@ def _mean(row: StagePasses, schedule: PipelineSchedule, microbatches: int) -> St
         for kind, each in took.items()
     }
     step = [*(mean[kind] for _, kind, _ in parse_order(" ".join(order))), mean["rest"]]
-    return row.model_copy(
-        update={"round": 0, "passes": (*order, "rest"), "seconds": tuple(step * 2)}
-    )
+    return replace(row, round=0, passes=(*order, "rest"), seconds=tuple(step * 2))

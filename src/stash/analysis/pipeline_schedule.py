@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from stash.core.records.parallel import PipelineSchedule
+from stash.core.records.profile import PipelineSchedule
 
 _UNITS = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
 _ACTION = re.compile(r"(\d+)([FBIW])(\d+)")

@@ -30,8 +30,7 @@ from stash.core.ledger_rows import (
     START_UP,
 )
 from stash.core.records.base import Record
-from stash.core.records.profile import Profile
-from stash.core.records.rank_ledger import LedgerPlace, RankLedger
+from stash.core.records.profile import LedgerPlace, Profile, RankLedger
 from stash.core.units import format_seconds
 
 COMPUTE = "compute"

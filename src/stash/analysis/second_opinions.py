@@ -27,7 +27,8 @@ from stash.analysis.step_times import StepTimes, count_readers, mean_over_rounds
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Profile
 from stash.core.rounds import increments
 from stash.core.units import format_seconds
 

@@ -22,8 +22,8 @@ from stash.analysis.bubble import ExpertLoad, GroupWait, Seen, estimate_bubble
 from stash.analysis.step_times import StepTimes, rank_values
 from stash.core.ladder import BUBBLE, NAMES, NOT_ASKED, STALLS, rung
 from stash.core.levels import Matrix
-from stash.core.records.parallel import MeshAxis
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import MeshAxis, Profile
 
 _FEWER = ("solo", "crowd")
 """Rungs without exchange: where neither was asked for, nothing says that they could not have been run."""

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.core.ladder import NAMES, UNTOUCHED, rung
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Profile
 
 RUNGS = {name: rung(name) for name in NAMES} | {UNTOUCHED.name: UNTOUCHED}
 """By name, the job untouched among them."""

@@ -19,8 +19,9 @@ from stash.core.errors import StashError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import NAMES, rung
 from stash.core.levels import Matrix
+from stash.core.measured import Block
 from stash.core.records.base import Record
-from stash.core.records.profile import Block, Profile
+from stash.core.records.profile import Profile
 from stash.core.rounds import drift, increments, slowest_rank_times, stands_out
 
 # The matrix

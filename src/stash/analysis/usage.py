@@ -12,9 +12,10 @@ from stash.analysis.step_times import StepTimes
 from stash.core.grouping import group_by
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import rung
+from stash.core.measured import Block
 from stash.core.records.base import Number, Record
 from stash.core.records.circumstances import EnergyPart, EnergyUse
-from stash.core.records.profile import Block, Profile
+from stash.core.records.profile import Profile
 
 # How busy the machines were
 

@@ -15,8 +15,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from stash.core.block import Block
-from stash.core.records import base
+from stash.core.measured import Block
 from stash.core.records.base import Count, first_mistake
 
 Packed = list[Any] | dict[str, Any]
@@ -150,7 +149,7 @@ def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
 @lru_cache
 def _field_types() -> dict[str, Any]:
     """The types of a block's fields, with their bounds."""
-    return get_type_hints(Block, vars(base), include_extras=True)
+    return get_type_hints(Block, include_extras=True)
 
 
 def _item_type(kind: Any) -> Any:

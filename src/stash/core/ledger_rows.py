@@ -1,4 +1,4 @@
-"""Names of the rows of a ledger (``core.records.rank_ledger``). Standard library only: the agent uses them, too."""
+"""Names of the rows of a ledger (``core.records.profile``). Standard library only: the agent uses them, too."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
 
 from stash.core.formatting import join_names
@@ -42,7 +41,7 @@ from stash.fix.fix_search import (
     is_beyond_noise,
     saved_seconds,
 )
-from stash.fix.turns import launch_in_turns, saves_only_together, settle_in_turns
+from stash.fix.turns import saves_only_together, settle_in_turns
 
 _MOST_OF_IT = 0.25
 """Of what a change saves alone: where it takes off less beside another that saves as much, they do the same."""
@@ -56,7 +55,7 @@ def find_changes(search: Search) -> Final:
         prove_changes(search, _combine_best(search, _try_all(search)))
         train_longer(search)
     except KeyboardInterrupt:
-        search.conclude(replace(search.final, interrupted=True))
+        search.conclude(interrupted=True)
         _settle_candidates(
             search, "interrupted before it was tried", "interrupted before it was shown"
         )
@@ -70,7 +69,7 @@ def find_changes(search: Search) -> Final:
 def _settle_candidates(search: Search, untried: str, unproven: str) -> None:
     """In the middle: what the last look has shown stands, the rest does not."""
     if not all(each.standing == "kept" for each in search.find_candidates(search.final.kept)):
-        search.keep_nothing()
+        search.conclude(kept=(), together=None)
     for each in search.candidates:
         if each.standing == "left out" and not each.why:
             search.set_standing(
@@ -145,8 +144,12 @@ def _launch_lead(search: Search, wanted: list[Candidate]) -> list[Candidate]:
 
 
 def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidate]:
-    """As many of these as there is time for, each alone."""
-    active = _keep_affordable(search, active)
+    """As many of these as there is time for with the final comparison after them, each alone."""
+    # first what turns showed
+    active = sorted(active, key=saved_seconds, reverse=True)
+    most = search.budget.count_screened()
+    search.set_standing(active[most:], "left out", NO_TIME)
+    active = active[:most]
     for number in range(SCREENED):
         if not active:
             break
@@ -258,7 +261,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
             return active
         saves = search.estimate_saving("screening", search.base, arm, 0.05)
         if saves.value >= JOINED * WORTH * search.step and (not number or is_beyond_noise(saves)):
-            search.note_joined(arm)
+            search.conclude(joined=arm)
             continue
         if (
             saves.value < -LARGE * search.step and not number
@@ -271,7 +274,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
         search.set_standing(
             out, "no difference", f"no faster with all of {', '.join(first)} at once"
         )
-        search.note_joined(TYPED)
+        search.conclude(joined=TYPED)
         return [each for each in active if each.standing == "left out"]
     return active
 
@@ -280,18 +283,18 @@ def _find_inseparable(search: Search, active: Sequence[Candidate]) -> list[Candi
     """Of those launched all at once the rest, if they save only together; combining takes out who has no part."""
     rest = [
         each
-        for each in search.find_candidates(search.joined)
+        for each in search.find_candidates(search.final.joined)
         if each.standing in ("no difference", "slower", "left out")
     ]
     rest = [each for each in rest if each not in active and each.name not in search.base]
     if not rest:
         return []
-    shown = [each for each in active if each.name in search.joined]
+    shown = [each for each in active if each.name in search.final.joined]
     if not saves_only_together(
-        search, shown, search.estimate_saving("screening", search.base, search.joined, 0.05)
+        search, shown, search.estimate_saving("screening", search.base, search.final.joined, 0.05)
     ):
         return []
-    search.note_inseparable([*shown, *rest])
+    search.conclude(inseparable=arm_of([*shown, *rest]))
     search.say(
         f"{join_names([each.change.new_value for each in rest])} may save something only together"
     )
@@ -318,15 +321,6 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
     return sorted(found, key=lambda each: order[each.name])
 
 
-def _keep_affordable(search: Search, wanted: list[Candidate]) -> list[Candidate]:
-    """As many as can be launched in time, with the final comparison after them; first what turns showed."""
-    wanted = sorted(wanted, key=saved_seconds, reverse=True)
-    spare = (search.budget.seconds_left() - search.budget.reserve) / search.budget.launch_seconds()
-    most = max(1, int(spare / SCREENED) - 1 if search.budget.reserve else int(spare))
-    search.set_standing(wanted[most:], "left out", NO_TIME)
-    return wanted[:most]
-
-
 def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     """The best of each knob, without those that the others are faster without."""
     best: list[Candidate] = []
@@ -347,10 +341,10 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     chosen = _drop_doubtful(search, chosen)
     if fits_only_in_turns(search, arm := arm_of(chosen)):
         return arm
-    most = max(1, int(search.budget.seconds_left() / search.budget.launch_seconds() / LOOKS[0]) - 2)
+    most = search.budget.count_proven()
     search.set_standing(chosen[most:], "unproven", NO_PROOF)
     chosen = chosen[:most]
-    if not search.budget.has_room((LOOKS[0] + 1) * (len(chosen) + 2)):
+    if not search.budget.has_room_to_combine(len(chosen)):
         return arm_of(chosen)  # the final comparison has the same arms
     while len(chosen) > 1:
         arm = arm_of(chosen)
@@ -372,17 +366,17 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
 def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
     """The same by turns, where launches take too long to combine these and prove them; empty if they cannot."""
     arm = arm_of(chosen)
-    if search.budget.has_room((LOOKS[0] + 1) * (len(chosen) + 2)):
+    if search.budget.has_room_to_combine(len(chosen)):
         return ()
     while len(chosen) > 1:
         rungs = find_rungs(search, arm)
         takes = search.budget.turns_seconds(rungs.values(), LOOKS[0], search.typed)
-        if not rungs or search.budget.seconds_left() < 2 * takes + search.budget.launch_seconds():
+        if not (rungs and search.budget.has_room(1, 2 * takes)):
             return ()
         search.say(
             f"trying all but one of {search.describe_arm(arm)}, by switching within one launch"
         )
-        rows, failed = launch_in_turns(search, rungs, LOOKS[0], "combining")
+        rows, failed = search.launch_in_turns(rungs, LOOKS[0], "combining")
         if failed or not rows:
             return ()
         search.stages["combining"] = rows
@@ -439,7 +433,9 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
     What saves most, and much, counts as shown: a step as typed that varies widely leaves nothing else.
     """
     best = max(chosen, key=saved_seconds, default=None)
-    sure = [each for each in chosen if is_proven(each.saves) or each.name in search.inseparable]
+    sure = [
+        each for each in chosen if is_proven(each.saves) or each.name in search.final.inseparable
+    ]
     if (
         best is not None
         and best not in sure

@@ -8,7 +8,6 @@ interval then, so that only large savings are taken from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -19,12 +18,11 @@ from stash.fix.fix_search import (
     NO_PROOF,
     TYPED,
     Arm,
-    Final,
     OutOfTimeError,
     Search,
     saved_seconds,
 )
-from stash.fix.turns import launch_in_turns, rung_of
+from stash.fix.turns import rung_of
 
 PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
@@ -46,7 +44,9 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
         if not chosen:
             return
         if not goes_on:
-            search.begin_final(_FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1))
+            search.stages.pop("final", None)
+            statements = 1 if len(chosen) == 1 else 2 * len(chosen) + 1
+            search.conclude(statements=_FINALS * statements)
         alone = {
             each.name: saved_seconds(each)
             for each in search.find_candidates(chosen)
@@ -84,7 +84,7 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
                 "unproven",
                 "not shown in time",
             )
-            search.keep_nothing()
+            search.conclude(kept=(), together=None)
         if not left and number + 1 < _FINALS and not search.budget.is_short(0):
             left = _try_once_more(search, chosen, alone)
         goes_on = left != chosen and len(left) == 1 and _has_whole_rounds(search, left)
@@ -123,8 +123,8 @@ def train_longer(search: Search) -> None:
     What turns out to train something else then is kept no more.
     """
     kept = search.find_candidates(search.final.kept)
-    long = 2 * (search.budget.launch_seconds() + PROVEN_STEPS * (search.final.typed_seconds or 0.0))
-    if not kept or search.budget.seconds_left() < long:
+    steps = 2 * PROVEN_STEPS * (search.final.typed_seconds or 0.0)
+    if not (kept and search.budget.has_room(2, steps)):
         return
     search.say(f"training {PROVEN_STEPS} steps unmodified, and with all that is kept")
     typed = search.run([], PROVEN_STEPS)
@@ -134,7 +134,7 @@ def train_longer(search: Search) -> None:
     proof = search.compare_training(typed, changed, kept)
     if not proof.holds:
         search.set_standing(kept, "other training", proof.text)
-        search.keep_nothing()
+        search.conclude(kept=(), together=None)
 
 
 def list_arms(search: Search, chosen: Arm) -> list[Arm]:
@@ -153,9 +153,7 @@ def _compare_arms(search: Search, chosen: Arm, goes_on: bool) -> Arm:
     if not goes_on:
         if not search.budget.has_room(LOOKS[0] * len(arms)):
             return _compare_in_turns(search, chosen)
-        search.conclude(
-            Final(typed_seconds=search.final.typed_seconds, statements=search.final.statements)
-        )
+        search.conclude(kept=(), together=None, after_seconds=None, rounds=0, in_turns=False)
     while number < LOOKS[-1]:
         try:
             for arm in arms if number % 2 == 0 else arms[::-1]:
@@ -191,7 +189,7 @@ def _compare_in_turns(search: Search, chosen: Arm) -> Arm:
     if frozenset(chosen) not in search.proofs and (why := search.launch("combining", 0, chosen)):
         search.set_standing(search.find_candidates(chosen), standing_of(search, chosen), why)
         return chosen
-    rows, _ = launch_in_turns(search, find_rungs(search, chosen), looks[-1], "final")
+    rows, _ = search.launch_in_turns(find_rungs(search, chosen), looks[-1], "final")
     if len(rows) < looks[0]:
         raise OutOfTimeError
     search.stages["final"], unproven = rows, chosen
@@ -247,7 +245,7 @@ def _is_hopeless(search: Search, chosen: Arm) -> bool:
     saved = {arm: search.estimate_saving("final", TYPED, arm, 0.05) for arm in (chosen, *alone)}
     if any(each.value > WORTH * search.typed for each in saved.values()):
         return False
-    search.conclude(replace(search.final, rounds=_FUTILE))
+    search.conclude(rounds=_FUTILE)
     if len(chosen) == 1:
         search.find_candidates(chosen)[0].note_saving(saved[chosen])
     return True
@@ -258,8 +256,7 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
     rate = look_error_rate(search.final.statements, number)
     rounds = search.stages["final"][:number]
     together = search.estimate_saving("final", TYPED, chosen, rate, number)
-    final = replace(
-        search.final,
+    search.conclude(
         kept=chosen,
         together=together,
         rounds=number,
@@ -267,7 +264,6 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
         after_seconds=fmean(row[chosen] for row in rounds),
         in_turns=in_turns,
     )
-    search.conclude(final)
     unproven = []
     for each in search.find_candidates(chosen):
         rest = leave_out(chosen, each.name)
@@ -311,7 +307,7 @@ def _keep_alternative(search: Search, chosen: Arm, left: Arm) -> bool:
     if not is_proven(together, _least_saving(search)) or frozenset(left) not in search.proofs:
         return False
     after = fmean(row[left] for row in search.stages["final"][:number])
-    search.conclude(replace(search.final, kept=left, together=together, after_seconds=after))
+    search.conclude(kept=left, together=together, after_seconds=after)
     search.set_standing(search.find_candidates(left), "kept", "")
     if len(left) == 1:
         search.find_candidates(left)[0].note_saving(together)

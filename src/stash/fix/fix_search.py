@@ -92,7 +92,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Final:
-    """What the last comparison says, and what came after it."""
+    """What the search found so far: mostly what the last comparison says, and what came after it."""
 
     kept: tuple[str, ...] = ()
     together: Interval | None = None
@@ -107,6 +107,10 @@ class Final:
     """What two longer launches show of all that is kept."""
     interrupted: bool = False
     """Whether the user ended the search."""
+    joined: Arm = TYPED
+    """What was faster all at once, before the comparison."""
+    inseparable: Arm = TYPED
+    """What of it saves only together."""
 
 
 @dataclass
@@ -126,10 +130,6 @@ class Search:
     allowed: frozenset[str] = frozenset()
     launches: list[Launched] = field(default_factory=list)
     final: Final = field(default_factory=Final)
-    joined: Arm = TYPED
-    """What was faster all at once."""
-    inseparable: Arm = TYPED
-    """What of it saves only together."""
     stages: dict[str, list[dict[Arm, float]]] = field(default_factory=dict)
     """By stage and round, the step's seconds of each arm."""
     proofs: dict[frozenset[str], Proof] = field(default_factory=dict)
@@ -185,7 +185,6 @@ class Search:
         return step
 
     def _note_launch(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
-        failure = found.failure.sentence if found.failure is not None else ""
         self.launches.append(
             Launched(
                 stage=stage,
@@ -195,7 +194,7 @@ class Search:
                 steps=found.steps,
                 doubt_seconds=found.doubt_seconds,
                 elapsed_seconds=found.elapsed_seconds,
-                failure=failure,
+                failure=_failure_of(found),
                 allocated_bytes=found.allocated_bytes,
                 resident_bytes=found.resident_bytes,
             )
@@ -240,7 +239,7 @@ class Search:
         if self.budget.seconds_left() <= 0 and found.step_seconds is None:
             raise OutOfTimeError  # it was ended
         if found.failure is not None or found.step_seconds is None:
-            why = found.failure.sentence if found.failure is not None else "no step of it was timed"
+            why = _failure_of(found) or "no step of it was timed"
             self.set_standing(blamed, "failed", why)
             return why
         if arm == TYPED:
@@ -256,6 +255,42 @@ class Search:
             self.set_standing(blamed, "other training", shown.text)
             return shown.text
         return ""
+
+    def launch_in_turns(
+        self,
+        rungs: Mapping[Arm, Mapping[str, Any]],
+        rounds: int,
+        stage: SearchStage,
+        before: int = 0,
+        beside: Arm = TYPED,
+    ) -> tuple[list[dict[Arm, float]], bool]:
+        """One launch in which the script as typed and these arms take turns: its rounds, and whether it failed.
+
+        All of it has the changes ``beside`` them; ``before``: rounds of an earlier one, which the record counts on
+        from.
+        """
+        assert self.turns is not None
+        stays = [each.change for each in self.find_candidates(beside)]
+        rows, found = self.turns([{}, *rungs.values()], rounds, stays)
+        self.launches.append(
+            Launched(
+                stage="turns",
+                round=0,
+                changes=tuple(dict.fromkeys([*beside, *(name for arm in rungs for name in arm)])),
+                step_seconds=None,
+                steps=found.steps,
+                elapsed_seconds=found.elapsed_seconds,
+                failure=_failure_of(found),
+            )
+        )
+        arms = [TYPED, *rungs]
+        by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
+        for number, row in enumerate(by_arm, before):
+            self.launches.extend(
+                Launched(stage=stage, round=number, changes=(*beside, *arm), step_seconds=seconds)
+                for arm, seconds in row.items()
+            )
+        return by_arm, found.failure is not None
 
     def _check_training(self, found: TrialRun, effect: Effect) -> Proof:
         shown = judge_training(self.first.evidence, found.evidence, effect, self._own)
@@ -273,7 +308,7 @@ class Search:
         """What the changes of ``members`` did to training, by two longer launches of their own."""
         effect = _combined_effect(members)
         proof = judge_training(typed.evidence, changed.evidence, effect, self._own)
-        self.final = replace(self.final, proof=proof)
+        self.conclude(proof=proof)
         return proof
 
     def set_standing(
@@ -287,26 +322,9 @@ class Search:
         rows = self.stages["screening"]
         self._compared = base, fmean(row[base] for row in rows if base in row)
 
-    def note_joined(self, arm: Arm) -> None:
-        """Remember what was faster all at once; nothing: it was not, after all."""
-        self.joined = arm
-
-    def note_inseparable(self, members: Sequence[Candidate]) -> None:
-        """Remember what saves something only together."""
-        self.inseparable = arm_of(members)
-
-    def begin_final(self, statements: int) -> None:
-        """Begin a final comparison of fresh rounds, which may make so many statements."""
-        self.stages.pop("final", None)
-        self.final = replace(self.final, statements=statements)
-
-    def conclude(self, final: Final) -> None:
-        """Take what a comparison says by now."""
-        self.final = final
-
-    def keep_nothing(self) -> None:
-        """Keep none of what the last comparison was about."""
-        self.final = replace(self.final, kept=(), together=None)
+    def conclude(self, **found: Any) -> None:
+        """Take what was found by now, by fields of ``Final``."""
+        self.final = replace(self.final, **found)
 
     def estimate_saving(
         self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None
@@ -316,6 +334,10 @@ class Search:
         doubt = abs(doubts[0] - doubts[1])
         spread = pool_spread(list(self.stages.values()))
         return estimate_saving(self.stages[stage][:number], slow, fast, spread, rate, doubt)
+
+
+def _failure_of(found: TrialRun) -> str:
+    return "" if found.failure is None else found.failure.sentence
 
 
 def _combined_effect(members: Sequence[Candidate]) -> Effect:

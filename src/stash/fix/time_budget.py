@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
-from stash.fix.decision import ARMS, LOOKS
+from stash.fix.decision import ARMS, LOOKS, SCREENED
 
 TURNS, MOST_TURNS = 3, 6
 """Rounds of a launch in which loaders take turns; more than the least only within twice what its start takes."""
 _BLOCK_SECONDS, _TURN_STEPS = 1.5, 8
 """Seconds that a block takes, half where no queue is filled, and its steps."""
+_TURNS_SHARE, _AGAIN_SHARE = 0.3, 0.2
+"""Shares of the time that is left, for turns, and for turns once more of what noise may hide."""
 _LATE = 1.3
 """Times what blocks are thought to take, where a launch that is ended before its end shows nothing."""
 BlockSettings = Mapping[str, Any]
@@ -43,16 +46,26 @@ class TimeBudget:
         """Seconds of a launch."""
         return fmean(self.launches)
 
-    def has_room(self, launches: float) -> bool:
-        """Whether so many launches would end in time."""
-        return self.seconds_left() >= launches * self.launch_seconds()
+    def has_room(self, launches: float, beside: float = 0.0) -> bool:
+        """Whether so many launches would end in time, with so many seconds left for something else."""
+        return self.seconds_left() >= launches * self.launch_seconds() + beside
+
+    def has_room_to_combine(self, changes: int) -> bool:
+        """Whether so many can be launched together, and all but each one, and be proven after that."""
+        return self.has_room((LOOKS[0] + 1) * (changes + 2))
 
     def is_short(self, launches: int = 1) -> bool:
         """Whether after so many more launches there would be no time left to prove a change, if there was any."""
-        return (
-            self.reserve > 0
-            and self.seconds_left() < launches * self.launch_seconds() + self.reserve
-        )
+        return self.reserve > 0 and not self.has_room(launches, self.reserve)
+
+    def count_screened(self) -> int:
+        """Changes that can each be launched as often as it takes to screen them, with a proof after them."""
+        spare = (self.seconds_left() - self.reserve) / self.launch_seconds()
+        return max(1, int(spare / SCREENED) - 1 if self.reserve else int(spare))
+
+    def count_proven(self) -> int:
+        """Changes that can be proven together."""
+        return max(1, int(self.seconds_left() / self.launch_seconds() / LOOKS[0]) - 2)
 
     def set_aside(self, step: float, takes_turns: bool, starting: float) -> None:
         """Keep the seconds of a proof, if as many are left as are needed to find what it is to prove.
@@ -80,6 +93,30 @@ class TimeBudget:
         return self.starting + _LATE * rounds * sum(
             self.block_seconds(rung, step) for rung in ({}, *rungs)
         )
+
+    def fits_again(self, rungs: Iterable[BlockSettings], rounds: int, step: float) -> bool:
+        """Whether there is time for these to take turns once more."""
+        left = self.seconds_left()
+        room = min(left - self.reserve, _AGAIN_SHARE * left)
+        return self.turns_seconds(rungs, rounds, step) <= room
+
+    def plan_turns(self, rungs: Sequence[BlockSettings], step: float) -> tuple[int, int]:
+        """How many of these, from the first on, take turns in one launch, with a proof after it; and its rounds.
+
+        None if not even two can.
+        """
+        blocks = [self.block_seconds(rung, step) for rung in rungs]
+        seconds = [TURNS * (blocks[0] + spent) for spent in accumulate(blocks)]
+        if len(seconds) < 2:
+            return 0, 0
+        left = self.seconds_left() - self.starting
+        share = _TURNS_SHARE * self.seconds_left() - self.starting
+        room = min(left - self.reserve, max(seconds[1], share))
+        fit = sum(spent <= room for spent in seconds)
+        if fit < 2:
+            return 0, 0
+        rounds = int(2 * self.starting * TURNS / seconds[fit - 1])
+        return fit, min(MOST_TURNS, max(TURNS, rounds))
 
     def rounds_in_turns(self, rungs: Iterable[BlockSettings], launches: int, step: float) -> int:
         """Rounds of one launch in which these take turns, for which there is time after so many others."""

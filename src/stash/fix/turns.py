@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from statistics import median
 from typing import Any
 
-from stash.core.fix_records import Launched, SearchStage
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.fix.decision import WORTH, estimate_saving, is_proven, pool_spread
@@ -31,12 +29,8 @@ from stash.fix.fix_search import (
     saved_seconds,
 )
 from stash.fix.script_changes import ScriptChange, merge_settings
-from stash.fix.time_budget import MOST_TURNS, TURNS
+from stash.fix.time_budget import TURNS
 
-_TURNS_SHARE = 0.3
-"""Share of the time that is left for it."""
-_AGAIN_SHARE = 0.2
-"""Likewise, for turns once more of what noise may hide."""
 _SMALL, _FEW = 0.1, 4
 """Where all of them save less of the step than this by forecast, so many values take turns."""
 _LOADERS = {"num_workers", "prefetch_factor", "pin_memory", "in_order"}
@@ -78,7 +72,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     all_of = arm_of(able)
     every = rung_of([each.change for each in able])
     rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
-    rows_by_arm, failed = launch_in_turns(search, rungs, rounds, "turns", beside=search.base)
+    rows_by_arm, failed = search.launch_in_turns(rungs, rounds, "turns", beside=search.base)
     if (
         len(rows_by_arm) < TURNS
     ):  # one broke the job, or the loader cannot be switched: the others once more
@@ -96,13 +90,9 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
         and each.high is not None
         and each.high >= much
     }
-    room = min(
-        search.budget.seconds_left() - search.budget.reserve,
-        _AGAIN_SHARE * search.budget.seconds_left(),
-    )
-    if hidden and search.budget.turns_seconds(hidden.values(), rounds, search.typed) <= room:
+    if hidden and search.budget.fits_again(hidden.values(), rounds, search.typed):
         search.say("trying once more what noise may hide")
-        again, _ = launch_in_turns(search, hidden, rounds, "turns", len(rows_by_arm), search.base)
+        again, _ = search.launch_in_turns(hidden, rounds, "turns", len(rows_by_arm), search.base)
         both = [*rows_by_arm, *again]
         saves |= _judge_turns(
             search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both]
@@ -139,44 +129,6 @@ def saves_only_together(search: Search, members: Sequence[Candidate], more: Inte
     return is_proven(more) and more.value >= 2 * alone + JOINED * WORTH * search.step
 
 
-def launch_in_turns(
-    search: Search,
-    rungs: Mapping[Arm, Mapping[str, Any]],
-    rounds: int,
-    stage: SearchStage,
-    before: int = 0,
-    beside: Arm = TYPED,
-) -> tuple[list[dict[Arm, float]], bool]:
-    """One launch in which the script as typed and these arms take turns: its rounds, and whether it failed.
-
-    All of it has the changes ``beside`` them; ``before``: rounds of an earlier one, which the record counts on from.
-    """
-    assert search.turns is not None
-    stays = [each.change for each in search.find_candidates(beside)]
-    rows, found = search.turns([{}, *rungs.values()], rounds, stays)
-    failure = found.failure.sentence if found.failure is not None else ""
-    changes = tuple(dict.fromkeys([*beside, *(name for arm in rungs for name in arm)]))
-    search.launches.append(
-        Launched(
-            stage="turns",
-            round=0,
-            changes=changes,
-            step_seconds=None,
-            steps=found.steps,
-            elapsed_seconds=found.elapsed_seconds,
-            failure=failure,
-        )
-    )
-    arms = [TYPED, *rungs]
-    by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
-    for number, row in enumerate(by_arm, before):
-        search.launches.extend(
-            Launched(stage=stage, round=number, changes=(*beside, *arm), step_seconds=seconds)
-            for arm, seconds in row.items()
-        )
-    return by_arm, found.failure is not None
-
-
 def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
     """Of each knob only its best value goes on, if it is worth that."""
     best: dict[str, Candidate] = {}
@@ -210,23 +162,12 @@ def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidat
             out, "left out", f"saves {at_most} of the step at most, by forecast, as others do"
         )
         turns = [each for each in turns if each not in out]
-    if len(turns) < 2:
-        return [], 0
-    costs = [
-        search.budget.block_seconds(_switchable_settings(each.change) or {}, search.typed)
-        for each in turns
-    ]
-    seconds = [TURNS * (costs[0] + spent) for spent in accumulate(costs)]
-    starting = search.budget.starting
-    left = search.budget.seconds_left()
-    room = min(
-        left - starting - search.budget.reserve, max(seconds[1], _TURNS_SHARE * left - starting)
-    )
-    fit = sum(spent <= room for spent in seconds)
-    if fit < 2:
-        return [], 0
-    search.set_standing([each for each in turns[fit:] if _sets_loader(each)], "left out", NO_TIME)
-    return turns[:fit], min(MOST_TURNS, max(TURNS, int(2 * starting * TURNS / seconds[fit - 1])))
+    rungs = [_switchable_settings(each.change) or {} for each in turns]
+    fit, rounds = search.budget.plan_turns(rungs, search.typed)
+    if fit:
+        out = [each for each in turns[fit:] if _sets_loader(each)]
+        search.set_standing(out, "left out", NO_TIME)
+    return turns[:fit], rounds
 
 
 def _sets_loader(each: Candidate) -> bool:

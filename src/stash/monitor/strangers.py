@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.analysis.shared_cores import strangers_shares
-from stash.core.records.profile import Block
+from stash.core.measured import Block
 from stash.measure.linux import counters
 from stash.measure.linux.processes import list_descendants
 from stash.measure.linux.run_queue import Helpers, times_of

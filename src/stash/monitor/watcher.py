@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stash.core.errors import UserError
-from stash.core.records.rank_ledger import LedgerPlace
+from stash.core.records.profile import LedgerPlace
 from stash.core.units import format_count
 from stash.measure.protocol.orders import LINES, TraceRequest, WatchRequest
 from stash.monitor.accounting import SecondsArray

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stash.core.formatting import join_names
 from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER
-from stash.core.records.rank_ledger import LedgerPlace
+from stash.core.records.profile import LedgerPlace
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import OWN_STAGES, find_stragglers

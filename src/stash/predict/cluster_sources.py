@@ -19,8 +19,9 @@ from stash.catalog.nvlink_rings import mesh_of
 from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, median_interval
+from stash.core.measured import Collective
 from stash.core.records.host import Host, Probe
-from stash.core.records.profile import Collective, Profile
+from stash.core.records.profile import Profile
 from stash.core.units import format_count
 from stash.predict import cluster
 from stash.predict.cluster import (

@@ -19,8 +19,9 @@ from stash.analysis.breakdown import Breakdown, ranks_per_node
 from stash.analysis.step_times import count_readers, rank_values
 from stash.core.intervals import Interval, median_interval
 from stash.core.ladder import DATA_STALLS
+from stash.core.measured import Block
 from stash.core.records.host import Host
-from stash.core.records.profile import Block, Profile
+from stash.core.records.profile import Profile
 from stash.predict.cluster_sources import usable_threads
 from stash.predict.draws import Array, Draws, Quantity, Used, measured_quantity
 from stash.predict.pipeline import (

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from stash.analysis.seen import OF_DATA, groups_of
 from stash.core.errors import UnitError, UserError
-from stash.core.records.parallel import MeshAxis
-from stash.core.records.profile import Profile
+from stash.core.records.profile import MeshAxis, Profile
 
 ALL = "all"
 """Typed for every shape."""

@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from stash.core.distributions import normal_quantile
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Profile
 from stash.predict.draws import Array, Draws
 
 GROWN_SPREAD = 0.070

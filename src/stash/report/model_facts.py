@@ -14,8 +14,7 @@ from stash.analysis.usage import step_energy
 from stash.catalog.shipped import gpus
 from stash.core.formatting import format_dollars, plus_minus
 from stash.core.records.circumstances import EnergyPart, EnergyUse
-from stash.core.records.parallel import PipelineSchedule
-from stash.core.records.profile import Profile
+from stash.core.records.profile import PipelineSchedule, Profile
 from stash.core.units import format_bytes, format_count, format_pace, format_seconds, scale_for
 
 _WORDS = {

@@ -20,19 +20,16 @@ from stash.advice.remedies import REMEDIES
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.core.ladder import UNTOUCHED
+from stash.core.measured import Block, Collective, Rate, WorkerTimes
 from stash.core.records.host import Gpu, Limits
-from stash.core.records.parallel import EmbeddingTable
 from stash.core.records.profile import (
-    Block,
-    Collective,
+    EmbeddingTable,
     Gradient,
+    LedgerPlace,
     Loader,
     Operator,
     Profile,
-    Rate,
-    WorkerTimes,
 )
-from stash.core.records.rank_ledger import LedgerPlace
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "advice.expected.md"
 STEP = flat(6, solo=0.020, warm=0.0202)

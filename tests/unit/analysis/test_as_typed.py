@@ -9,7 +9,8 @@ import pytest
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.core.ladder import UNTOUCHED
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Profile
 from tests.support.profile_builder import build
 
 ROUNDS = 6

@@ -6,7 +6,8 @@ from breakdowns import CALM, FETCH, PREP, flat
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Loader, Profile, Rate
+from stash.core.measured import Rate
+from stash.core.records.profile import Loader, Profile
 
 
 def notes_of(profile: Profile) -> str:

@@ -6,7 +6,8 @@ import pytest
 from profile_builder import build
 
 from stash.analysis.batch_times import BatchTimes, _simulate_waits, batch_times
-from stash.core.records.profile import FIRST_TOOK, Loader, WorkerTimes
+from stash.core.measured import FIRST_TOOK, WorkerTimes
+from stash.core.records.profile import Loader
 
 EVEN = (0, 0, 0, 40)
 RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 4)

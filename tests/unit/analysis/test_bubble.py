@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bench.truth.pipelines import Pass, gpipe, idle_seconds, one_forward_one_backward
 from stash.analysis.bubble import estimate_bubble, group_pipelines
-from stash.core.records.parallel import PipelineSchedule, StagePasses
+from stash.core.measured import StagePasses
+from stash.core.records.profile import PipelineSchedule
 
 FORWARD = 0.01
 BACKWARD = 0.02

@@ -9,7 +9,8 @@ import pytest
 
 from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Calming, drop_delays, remove_disturbance
-from stash.core.records.profile import Block, Loader, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Loader, Profile
 from tests.support.breakdowns import drop_blocks
 from tests.support.profile_builder import build
 

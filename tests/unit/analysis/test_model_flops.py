@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def trained(
         **workload,
     }
     profile = build({"solo": [0.08] * 4, "node": [0.1] * 4}, batch=4, workload=facts)
-    ranks = tuple(rank.model_copy(update={"device": f"cuda:{rank.rank}"}) for rank in profile.ranks)
+    ranks = tuple(replace(rank, device=f"cuda:{rank.rank}") for rank in profile.ranks)
     hosts = tuple(
         host.model_copy(update={"gpus": (Gpu(index=0, name=gpu),)}) for host in profile.hosts
     )

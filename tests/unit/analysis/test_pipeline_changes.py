@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from stash.analysis.pipeline_changes import (
     stage_costs,
 )
 from stash.analysis.pipeline_schedule import order_of
-from stash.core.records.parallel import PipelineSchedule
+from stash.core.records.profile import PipelineSchedule
 
 NAMES = {"gpipe": "ScheduleGPipe", "1f1b": "Schedule1F1B"}
 
@@ -140,6 +141,6 @@ def test_stages_that_share_layers_again_keep_what_their_ends_hold():
 
 def test_layers_are_known_of_all_stages_or_of_none():
     rows = Simulated("gpipe", ranks=2, count=1, slow={}).rows()
-    counted = [row.model_copy(update={"layers": (3 + row.rank,)}) for row in rows]
+    counted = [replace(row, layers=(3 + row.rank,)) for row in rows]
     assert layers_of(counted) == (3, 4)
     assert layers_of([counted[0], rows[1]]) == ()

@@ -8,7 +8,7 @@ import pytest
 from torch.distributed.pipelining import schedules
 
 from stash.analysis.pipeline_schedule import idle_share, parse_order, simulate_idle_share
-from stash.core.records.parallel import PipelineSchedule
+from stash.core.records.profile import PipelineSchedule
 
 
 def schedule(

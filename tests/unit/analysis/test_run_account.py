@@ -16,8 +16,8 @@ from stash.analysis.run_account import RunAccount, account_for_run
 from stash.core.intervals import Interval
 from stash.core.ladder import UNTOUCHED
 from stash.core.ledger_rows import ROWS
-from stash.core.records.profile import Block, Loader, Profile
-from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
+from stash.core.measured import Block
+from stash.core.records.profile import LedgerPlace, LedgerRow, Loader, Profile, RankLedger
 
 STEP = flat(solo=0.020, warm=0.021)
 """Compute 20 ms, prep 1 ms."""

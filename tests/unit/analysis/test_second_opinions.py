@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import SECONDS, SHARE, launch_error
 from stash.core.artefact import decode_artefact
-from stash.core.records.profile import Collective, Loader, Profile, Rate
+from stash.core.measured import Collective, Rate
+from stash.core.records.profile import Loader, Profile
 from stash.report.profile_page import page
 
 RECORDINGS = Path(__file__).parents[3] / "bench/noise/data"
@@ -161,7 +163,7 @@ def test_workers_that_were_seen_to_compete_for_cores_explain_a_difference():
 def test_cores_that_a_job_may_not_use_are_not_idle_for_it():
     """Slurm gave it 2 of 96, which are busy: 4 % of the machine is."""
     profile = made(0.005, cpu=0.04, machine_cpu_seconds=1.31 * 2 * 0.97, fetch_cpu_seconds=0.3)
-    ranks = tuple(rank.model_copy(update={"cores": 2}) for rank in profile.ranks)
+    ranks = tuple(replace(rank, cores=2) for rank in profile.ranks)
     (dispute,) = attribute(profile.model_copy(update={"ranks": ranks})).disputes
     assert dispute.explained
     assert "97% of the cores are busy" in dispute.why

@@ -11,7 +11,8 @@ from stash.advice.case import Case, why_stall
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
 from stash.analysis.seen import expert_loads, groups_of, phase_seconds, taken_apart
-from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
+from stash.core.measured import StagePasses
+from stash.core.records.profile import GroupUse, MeshAxis, PipelineSchedule
 from stash.report import model_facts
 
 MESH = (

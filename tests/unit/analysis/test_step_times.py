@@ -11,7 +11,8 @@ from profile_builder import STEPS, build, own_launches
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
 from stash.analysis.usage import data_blocks, list_usage
-from stash.core.records.profile import Block, Loader, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Loader, Profile
 
 
 def test_two_blocks_of_a_rank_in_one_round_count_as_one():

@@ -7,7 +7,8 @@ from bench.noise.recordings import Recording
 from bench.noise.truths import Known, Truth
 from stash.analysis.breakdown import Stall
 from stash.core.intervals import Interval
-from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
+from stash.core.measured import Block, Rank
+from stash.core.records.profile import Profile, Settings, Workload
 
 RUNGS = ("solo", "crowd", "node", "warm")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profile_builder import build
 
 from stash.core.columns import ColumnError, pack_blocks, pack_rows, unpack_blocks
-from stash.core.records.profile import Block
+from stash.core.measured import Block
 
 pytestmark = pytest.mark.usefixtures("home")
 

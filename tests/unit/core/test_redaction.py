@@ -2,6 +2,7 @@
 
 import types
 import typing
+from dataclasses import is_dataclass, replace
 
 import pytest
 from breakdowns import CALM
@@ -12,10 +13,11 @@ from stash.analysis.attribution import attribute
 from stash.cli.main import main
 from stash.core import redaction
 from stash.core.artefact import encode_artefact, load, save
+from stash.core.measured import Block, Skipped
 from stash.core.records.base import Record
 from stash.core.records.circumstances import OtherProgram
 from stash.core.records.host import Host, Links, PartState, Probe
-from stash.core.records.profile import Profile, Skipped
+from stash.core.records.profile import Profile
 from stash.core.redaction import redact_artefact
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -79,13 +81,16 @@ KEPT = {
 
 
 def texts(record, seen):
-    """The names of all fields with text, at any depth."""
+    """The names of all fields with text, at any depth; blocks, of which no name says where, are left as they are."""
     seen.add(record)
-    for name, field in record.model_fields.items():
-        for kind in parts(field.annotation):
+    fields = getattr(record, "model_fields", None)
+    plain = typing.get_type_hints(record) if fields is None else {}
+    for name, annotation in plain.items() or ((n, f.annotation) for n, f in fields.items()):
+        for kind in parts(annotation):
+            is_record = isinstance(kind, type) and (issubclass(kind, Record) or is_dataclass(kind))
             if kind is str:
                 yield name
-            elif isinstance(kind, type) and issubclass(kind, Record) and kind not in seen:
+            elif is_record and kind not in {*seen, Block}:
                 yield from texts(kind, seen)
 
 
@@ -125,7 +130,7 @@ def test_sentences(sentence, left):
 
 def test_programs_beside_the_job_and_machines_are_numbered():
     profile = build(CALM, hosts=HOSTS, others=(OtherProgram(name="acme-miner", cores=0.5),))
-    ranks = tuple(rank.model_copy(update={"machine": "2f9d01aa"}) for rank in profile.ranks)
+    ranks = tuple(replace(rank, machine="2f9d01aa") for rank in profile.ranks)
     left = redact_artefact(profile.model_copy(update={"ranks": ranks}))
     assert [each.name for each in left.others] == ["program0"]
     assert {rank.machine for rank in left.ranks} == {"machine0"}

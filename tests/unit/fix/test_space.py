@@ -16,7 +16,8 @@ from stash.analysis.attribution import attribute
 from stash.analysis.run_account import RunAccount, RunRow
 from stash.core.intervals import Interval
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION, LOOP
-from stash.core.records.profile import Loader, WorkerTimes
+from stash.core.measured import WorkerTimes
+from stash.core.records.profile import Loader
 from stash.fix import loader_changes
 from stash.fix.command import _describe_by_hand, _launch_seconds, _list_advice
 from stash.fix.fix_search import Final

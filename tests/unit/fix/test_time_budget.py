@@ -38,3 +38,26 @@ def test_a_block_is_as_long_as_its_steps_or_as_a_full_queue_takes():
     assert budget.block_seconds({"loader": {}}, 0.01) == 1.5
     assert budget.block_seconds({"loader": {"num_workers": 16}}, 0.1) == pytest.approx(3.2)
     assert budget.rounds_in_turns([{"loader": {}}], 1, 0.01) == 6
+
+
+def test_what_is_launched_alone_and_proven_together_is_counted_in_launches_left():
+    budget = TimeBudget(100.0, lambda: 0.0, launches=[10.0])
+    assert budget.count_screened() == 10  # once each, as no proof is set aside
+    assert budget.count_proven() == 1  # at least
+    budget.set_aside(step=0.01, takes_turns=False, starting=4.0)  # six launches of ten
+    assert budget.count_screened() == 1
+    assert not budget.has_room_to_combine(1)
+    assert TimeBudget(120.0, lambda: 0.0, launches=[10.0]).has_room_to_combine(1)  # 4 * 3 launches
+
+
+def test_as_many_take_turns_as_fit_into_a_share_of_the_time_and_more_rounds_beside_a_slow_start():
+    budget = TimeBudget(100.0, lambda: 0.0, launches=[10.0], starting=4.0)
+    rungs = [{"loader": {}}] * 8
+    # three rounds of the script as typed and n others: 4.5 s * (1 + n) of 0.3 * 100 - 4
+    assert budget.plan_turns(rungs, 0.01) == (4, 3)
+    assert budget.plan_turns(rungs[:1], 0.01) == (0, 0)
+    slow = TimeBudget(200.0, lambda: 0.0, launches=[30.0], starting=20.0)
+    assert slow.plan_turns(rungs[:2], 0.01) == (2, 6)  # 2 * 20 s of 4.5 s a round, six at most
+    # 1.3 * 2.25 s a round and the start, in a fifth of the time: five rounds
+    assert budget.fits_again(rungs[:1], 5, 0.01)
+    assert not budget.fits_again(rungs[:1], 6, 0.01)

@@ -16,7 +16,8 @@ from forecast_profiles import CALM, WIGGLE, around, gpu_job
 from stash.catalog.facts import Instance, Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
-from stash.core.records.profile import Memory, Profile
+from stash.core.measured import Memory
+from stash.core.records.profile import Profile
 from stash.plan.evaluation import STEP, Evaluation
 from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.plan.search import CandidateSet, PlanProblem

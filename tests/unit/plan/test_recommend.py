@@ -13,8 +13,8 @@ from stash.catalog.facts import Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.intervals import Interval
+from stash.core.measured import Memory
 from stash.core.records.host import Gpu, Host, Limits
-from stash.core.records.profile import Memory
 from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend

@@ -6,8 +6,8 @@ from profile_builder import build
 
 from stash import catalog
 from stash.catalog.facts import Instance
+from stash.core.measured import Collective
 from stash.core.records.host import Limits
-from stash.core.records.profile import Collective
 from stash.predict import cluster
 from stash.predict.cluster import NodeLinks
 from stash.predict.cluster_sources import (

@@ -9,7 +9,8 @@ from profile_builder import build
 
 from stash import catalog
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Bucket, Collective, Gradient, Loader
+from stash.core.measured import Collective
+from stash.core.records.profile import Bucket, Gradient, Loader
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network
 from stash.predict.cluster_sources import target_of_instance, target_of_profile

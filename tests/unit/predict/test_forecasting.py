@@ -13,7 +13,8 @@ from stash.advice.case import Case
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
-from stash.core.records.profile import Loader, Memory
+from stash.core.measured import Memory
+from stash.core.records.profile import Loader
 from stash.predict.changed_job import change_job
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, stall_draws, what_if

@@ -7,8 +7,8 @@ import pytest
 from forecast_profiles import gpu_job
 
 from stash.core.errors import UserError
+from stash.core.measured import Collective
 from stash.core.records.host import Gpu, Host, Limits
-from stash.core.records.profile import Collective
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, Target, socket_limit, transport_used
 from stash.predict.cluster_sources import target_of_instance

@@ -15,9 +15,9 @@ from stash.analysis.attribution import attribute
 from stash.catalog.layers import merge
 from stash.core.artefact import save
 from stash.core.errors import UserError
+from stash.core.measured import Memory, StagePasses
 from stash.core.records.host import Gpu
-from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
-from stash.core.records.profile import Memory
+from stash.core.records.profile import GroupUse, MeshAxis, PipelineSchedule
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, TrainingWork

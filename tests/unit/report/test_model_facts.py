@@ -4,7 +4,7 @@ from breakdowns import change_blocks
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.core.records.parallel import MeshAxis, PipelineSchedule
+from stash.core.records.profile import MeshAxis, PipelineSchedule
 from stash.report import model_facts
 
 AXES = (

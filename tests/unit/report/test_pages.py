@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -13,7 +14,7 @@ from reported import HOSTILE, hostile, page_of, probed_whole, whole
 
 from stash.cli.report_command import read_page
 from stash.core.ladder import NOT_ASKED
-from stash.core.records.profile import Skipped
+from stash.core.measured import Skipped
 from stash.report.profile_contract import command_line
 from stash.ui.charts.chart import Blank
 from stash.ui.html import render
@@ -128,7 +129,7 @@ def test_the_command_to_measure_again_can_be_typed():
 def test_ranks_that_a_script_starts_itself_are_not_asked_for():
     profile = whole()
     settings = profile.settings.model_copy(update={"started": 1})
-    one_node = tuple(rank.model_copy(update={"node": 0}) for rank in profile.ranks)
+    one_node = tuple(replace(rank, node=0) for rank in profile.ranks)
     changed = profile.model_copy(update={"settings": settings, "ranks": one_node})
     assert (
         command_line(changed)

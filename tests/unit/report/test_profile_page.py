@@ -13,7 +13,7 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import SampleCounts
 from stash.core.artefact import load
-from stash.core.records.rank_ledger import LedgerPlace
+from stash.core.records.profile import LedgerPlace
 from stash.report.profile_contract import document
 from stash.report.profile_page import page
 from stash.ui.html import render as render_html

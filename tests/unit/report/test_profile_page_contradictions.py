@@ -12,7 +12,8 @@ from profile_builder import build
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.core.ladder import EXCHANGE_STALLS
-from stash.core.records.profile import Collective, Loader, Profile, Rate
+from stash.core.measured import Collective, Rate
+from stash.core.records.profile import Loader, Profile
 from stash.report.profile_page import page as page_of
 
 RUNGS = ("solo", "crowd", "node", "cluster", "warm", "cold")

@@ -5,8 +5,7 @@ from breakdowns import advice_for, flat
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Loader
-from stash.core.records.rank_ledger import LedgerPlace
+from stash.core.records.profile import LedgerPlace, Loader
 from stash.mcp_server.brief import PROFILE, Handles
 from stash.report.pages import ReadRun, page_of_profile
 from stash.report.profile_contract import document

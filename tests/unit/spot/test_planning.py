@@ -90,7 +90,7 @@ def test_old_spot_prices_are_told_with_their_date():
 
 
 def test_a_batch_that_has_no_room_is_the_power_of_two_that_has():
-    from stash.core.records.profile import Memory
+    from stash.core.measured import Memory
 
     peak = 14 * 2**30  # of a V100's 16 GiB, with a batch of 64; an M60 has 8
     profile = gpu_job(memory=tuple(Memory(rank=rank, allocated_bytes=peak) for rank in range(4)))

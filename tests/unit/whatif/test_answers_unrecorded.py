@@ -6,7 +6,8 @@ import pytest
 from profile_builder import build
 
 from stash.core.artefact import load
-from stash.core.records.profile import Gradient, Memory, Operator, WorkerTimes
+from stash.core.measured import Memory, WorkerTimes
+from stash.core.records.profile import Gradient, Operator
 from stash.whatif.answers import open_questions
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -5,12 +5,22 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 
 from __future__ import annotations
 
-from stash.core import block, notebooks
+from stash.core import notebooks
+from stash.core.measured import (
+    Block,
+    Collective,
+    Launch,
+    Memory,
+    Rank,
+    Rate,
+    Skipped,
+    StagePasses,
+    WorkerTimes,
+)
 from stash.core.records.base import (
     SCHEMA,
     CommandWords,
     Count,
-    Duration,
     Number,
     PlainName,
     Record,
@@ -19,16 +29,6 @@ from stash.core.records.base import (
 )
 from stash.core.records.circumstances import CellCost, EnergyUse, GpuState, OtherProgram
 from stash.core.records.host import Host
-from stash.core.records.parallel import (
-    EmbeddingTable,
-    GroupUse,
-    MeshAxis,
-    PipelineSchedule,
-    StagePasses,
-)
-from stash.core.records.rank_ledger import RankLedger
-
-Block = block.Block
 
 
 class Loader(Record):
@@ -98,6 +98,65 @@ class Operator(Record):
     bytes: Whole | None = None
     """Of device memory, if every input were read once and every result written once. Views, collectives and reserved
     memory move nothing; of a table that is looked up in, only what is touched counts."""
+
+
+# How the ranks of a job share one model: axes of their mesh, groups, and the stages of a pipeline.
+
+
+class MeshAxis(Record):
+    """One way in which ranks share the work: an axis of their device mesh."""
+
+    name: PlainName
+    """As the job calls it, e.g. ``dp``, ``tp``, ``pp``."""
+    ranks: Whole
+    across_nodes: bool | None = None
+    """Whether its groups reach over several nodes."""
+
+
+class PipelineSchedule(Record):
+    """In which order the ranks of a pipeline work on microbatches."""
+
+    name: PlainName
+    """Its class in torch.distributed.pipelining, e.g. ``Schedule1F1B``."""
+    stages: Whole
+    ranks: Whole
+    """Of one pipeline; fewer than stages where each has several."""
+    microbatches: Whole
+    orders: tuple[Sentence, ...] = ()
+    """What each rank does, in order: stage, what (``F`` forward, ``B`` backward, ``I`` and ``W`` its two halves),
+    microbatch. Empty where it is not known, or too long."""
+
+
+class GroupUse(Record):
+    """What rank 0 hands to one group of ranks in a step, by one kind of collective."""
+
+    name: PlainName
+    """The axis of the mesh, ``pipeline``, ``world``, or ``group`` of one that has no name."""
+    kind: PlainName
+    """``all_gather_into_tensor``, ``send`` …"""
+    ranks: Whole
+    across_nodes: bool
+    calls: Number
+    bytes: Number
+
+
+class EmbeddingTable(Record):
+    """What rank 0 looks up in one table in a step."""
+
+    rows: Whole
+    """That this rank holds."""
+    dimension: Whole
+    lookups: Whole
+    distinct: Whole
+    """Different rows among them."""
+    hottest: Number
+    """Of the lookups, the share of the row that is looked up most."""
+    sparse: bool
+    """Whether its gradient is."""
+    gradient_bytes: Whole
+    """A dense gradient's are the table's; a sparse one's a row and its number for every lookup."""
+    forward_seconds: Number | None = None
+    """On the host's clock; None on an accelerator."""
 
 
 class Workload(Record):
@@ -186,97 +245,73 @@ class Workload(Record):
     it."""
 
 
-class Rank(Record):
-    """One process of the job and where it ran."""
+# Every second of one rank from its process's start until blocks begin, as it was typed, each in one row: what the
+# training thread was doing. ``timed_seconds`` are those of the steps that were timed after warming up, which stand for
+# all later ones.
+
+
+class LedgerRow(Record):
+    """What the training thread did, by one name."""
+
+    row: PlainName
+    """One of ``core.ledger_rows.ROWS``: the process's ``start-up`` until its first step has ended; an ``epoch start``
+    from asking a loader for an iterator until its first batch; an ``epoch end`` from its last batch until the next
+    iterator, without evaluation and checkpoints; waiting for ``input`` later on; from the batch to the
+    end of the ``forward`` pass and its loss; ``backward``, its exchange included; from there to the end of the
+    ``optimizer``'s step; the script's own ``loop`` beside these; ``evaluation``, which no step uses; a
+    ``checkpoint``; Python's garbage ``collector``; a ``collective`` that the script calls by itself; waiting for
+    Python's ``interpreter``, which another thread has; ``other``: Stash's own preparations."""
+    seconds: Number
+    """Since the process was started."""
+    timed_seconds: Number = 0.0
+    """Of these, in the steps that were timed."""
+    each: tuple[Number, ...] = ()
+    """Of a row that comes now and then, the seconds of each of its first occurrences."""
+    at_steps: tuple[Count, ...] = ()
+    """After how many optimizer steps each of these began."""
+    times: Count = 0
+    """How many occurrences there were."""
+
+
+class LedgerPlace(Record):
+    """A line of the script, or of what it calls, at which the training thread was seen."""
+
+    row: PlainName
+    file: PlainName
+    """Below the working folder, if it is there."""
+    line: Count
+    text: Sentence
+    """The line itself, without secrets."""
+    inside: PlainName = ""
+    """The function that it was waiting for, as far as Python knows; empty where that is the line itself."""
+    caller: PlainName = ""
+    """Where the training loop called what leads there, ``train.py:43``; empty where the line is the loop's own."""
+    prepares: bool = False
+    """Whether it works on a batch between the loader and the model."""
+    seconds: Number
+    """In the timed steps, and for an epoch's start in all."""
+    each: Number | None = None
+    """Of what comes now and then, seconds of one occurrence."""
+
+
+class RankLedger(Record):
+    """One rank's."""
 
     rank: Count
-    node: Count
-    local_rank: Count
-    device: PlainName
-    """``cpu``, ``cuda:0`` …"""
-    cores: Whole | None = None
-    """Cores the process was pinned to."""
-    machine: PlainName | None = None
-    """What ranks that may run on the same cores have in common, whatever node each is of: the beginning of their
-    kernel's boot id, and those cores."""
-
-
-class Rate(Record):
-    """What the loader alone delivers when no training waits for it: DS-Analyzer's P (warm) and F (cold)."""
-
-    feed: PlainName
-    """``warm`` or ``cold``."""
-    rank: Count
-    round: Whole
-    samples: Count
-    seconds: Duration
-    part_seconds: tuple[Number, ...] = ()
-    """Of parts of equally many batches, one after the other: how much the rate varies."""
-
-
-FIRST_TOOK = 2**16 * 1e-9
-"""Seconds below which batches count for the first number of ``WorkerTimes.took``."""
-
-
-class WorkerTimes(Record):
-    """What each process that makes a rank's batches took for them in one data block, while training."""
-
-    feed: PlainName
-    """``warm`` or ``cold``: what it contains of reading."""
-    rank: Count
-    round: Whole
-    batches: tuple[Whole, ...]
-    """That each made; workers that made none are left out."""
-    seconds: tuple[Number, ...]
-    """That each took for them: reading, decoding, augmenting, collating."""
-    took: tuple[Whole, ...] = ()
-    """Batches of all of them by what one took: below ``FIRST_TOOK`` seconds, then each twice as long; empty where
-    that was not counted."""
-    threads: Number | None = None
-    """That one operation in such a process may use, by the library that uses most (PyTorch, OpenCV)."""
-
-
-class Memory(Record):
-    """The most memory that one rank held while blocks were measured."""
-
-    rank: Count
-    allocated_bytes: Whole | None = None
-    """Of its accelerator, by tensors, as PyTorch's allocator counts them; None on a CPU."""
-    reserved_bytes: Whole | None = None
-    """… and by that allocator."""
-    resident_bytes: Whole | None = None
-    """Of the host, by the training process, from its start on (VmHWM): code and replayed batches included."""
-    replayed_bytes: Whole | None = None
-    """Of the batches that Stash kept in host memory for replays."""
-
-
-class Collective(Record):
-    """The gradient exchange of one step run by itself: all-reduce of every bucket, nothing else going on."""
-
-    scope: PlainName
-    """``node`` or ``world``."""
-    ranks: Count
-    bytes: Count
-    seconds: Duration
-    latency_seconds: Duration | None = None
-    """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
-
-
-class Launch(Record):
-    """What a step of the job was in one launch of it; launches of their own for some rungs may train another job."""
-
-    launch: Whole
-    ranks: Whole
-    batch: Whole | None = None
-    """Samples per rank and step, as its loaders were read."""
-    batches_per_step: Whole | None = None
-
-
-class Skipped(Record):
-    """A rung that was not measured, or measured and found unusable, and why."""
-
-    rung: PlainName
-    why: Sentence
+    seconds: Number
+    """From the process's start until the last timed step; the rows' sum."""
+    steps: Count
+    """Optimizer steps meanwhile."""
+    timed_steps: Count
+    """Of these, the last, that were timed after warming up."""
+    timed_seconds: Number
+    """That they took, with all that came between them."""
+    epoch_steps: Count | None = None
+    """Optimizer steps of an epoch, by the loader's length; ``None`` where it has none."""
+    rows: tuple[LedgerRow, ...]
+    places: tuple[LedgerPlace, ...] = ()
+    unplaced: Sentence = ""
+    """Why no places were seen; empty where they were."""
 
 
 class Settings(Record):

@@ -3,59 +3,49 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import fields
+from functools import cache
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from stash.core.errors import StashError
-from stash.core.records.base import first_mistake, utc_now
-from stash.core.records.host import Host
-from stash.core.records.parallel import StagePasses
-from stash.core.records.profile import (
+from stash.core.measured import (
     Block,
     Collective,
     Launch,
     Memory,
-    Profile,
     Rank,
     Rate,
-    Settings,
     Skipped,
+    StagePasses,
     WorkerTimes,
-    Workload,
 )
-from stash.core.records.rank_ledger import RankLedger
+from stash.core.records.base import first_mistake, utc_now
+from stash.core.records.host import Host
+from stash.core.records.profile import Profile, RankLedger, Settings, Workload
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
-    ExchangeTimed,
     HostsSeen,
     JobFacts,
     LadderChosen,
     LadderEnded,
-    LaunchSeen,
     LedgerKept,
-    LoaderTimed,
-    MemorySeen,
     Message,
     Noted,
-    PassesTimed,
     PhaseBegun,
-    RankSeen,
     RoundDone,
     RoundGivenUp,
     RoundsPlanned,
-    RungSkipped,
     SoftwareSeen,
-    WorkersTimed,
 )
 
-R = TypeVar("R")
+R = TypeVar("R", Block, Collective, Launch, Memory, Rank, Rate, StagePasses, WorkerTimes)
+
 DIGITS, DIGITS_OF_A_STEP = 6, 5
 """Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
-
-
 MOST_LEFT_FILES = 1000
 """Names of what a job left that an artefact keeps."""
 
@@ -66,7 +56,7 @@ class GatheredRun:
     def __init__(self) -> None:
         self.workload: dict[str, Any] = {}
         self.hosts: list[dict[str, Any]] = []
-        self.ranks: dict[int, RankSeen] = {}
+        self.ranks: dict[int, Rank] = {}
         self.software: dict[str, str] = {}
         self.rungs: list[str] = []
         self.blocks: list[Block] = []
@@ -131,9 +121,8 @@ class GatheredRun:
                 for host in message.hosts:
                     Host.model_validate(host)
                 self.hosts[:] = self.hosts or message.hosts
-            case RankSeen():
-                Rank.model_validate(vars(message))
-                self.ranks.setdefault(message.rank + offset, message)
+            case Rank():
+                self.ranks.setdefault(message.rank + offset, _make_record(message, offset))
             case SoftwareSeen():
                 self.software.update(message.versions)
             case LadderChosen():
@@ -144,27 +133,27 @@ class GatheredRun:
             case RoundGivenUp():
                 self.given_up = message
             case Block():
-                self.blocks.append(_make_record(Block, message, offset))
+                self.blocks.append(_make_record(message, offset))
             case LedgerKept():
                 rank = message.rank + offset
                 self.ledgers.setdefault(rank, RankLedger(**{**vars(message), "rank": rank}))
-            case LoaderTimed():
-                self.rates.append(_make_record(Rate, message, offset))
-            case WorkersTimed():
-                self.workers.append(_make_record(WorkerTimes, message, offset))
-            case PassesTimed():
-                self.passes.append(_make_record(StagePasses, message, offset))
-            case MemorySeen():
-                seen = _make_record(Memory, message, offset)
+            case Rate():
+                self.rates.append(_make_record(message, offset))
+            case WorkerTimes():
+                self.workers.append(_make_record(message, offset))
+            case StagePasses():
+                self.passes.append(_make_record(message, offset))
+            case Memory():
+                seen = _make_record(message, offset)
                 self.memory[seen.rank] = _merge_memory(self.memory.get(seen.rank), seen)
-            case ExchangeTimed():
-                self.collectives.append(Collective(**vars(message)))
-            case RungSkipped():
+            case Collective():
+                self.collectives.append(_check_bounds(Collective, vars(message)))
+            case Skipped():
                 self.skipped[message.rung] = message.why
             case Noted():
                 self.note(message.text)
-            case LaunchSeen():
-                self.steps_of.setdefault(message.launch, Launch(**vars(message)))
+            case Launch():
+                self.steps_of.setdefault(message.launch, _check_bounds(Launch, vars(message)))
             case RoundDone():
                 self.took.append(message.seconds)
             case LadderEnded():
@@ -219,9 +208,7 @@ class GatheredRun:
             created=utc_now(),
             workload=workload,
             hosts=tuple(hosts),
-            ranks=tuple(
-                Rank(**{**vars(seen), "rank": rank}) for rank, seen in sorted(self.ranks.items())
-            ),
+            ranks=tuple(self.ranks[rank] for rank in sorted(self.ranks)),
             software=self.software,
             settings=settings,
             blocks=tuple(self.blocks),
@@ -257,21 +244,32 @@ def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
 
 def _merge_memory(before: Memory | None, seen: Memory) -> Memory:
     """The most of each kind of memory."""
-    known = {} if before is None else before.model_dump(exclude_none=True)
-    last = seen.model_dump(exclude_none=True)
+    if before is None:
+        return seen
+    known, last = (
+        {name: value for name, value in vars(each).items() if value is not None}
+        for each in (before, seen)
+    )
     return Memory(
         **{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()}
     )
 
 
-def _make_record(
-    kind: type[R],
-    message: Block | LoaderTimed | WorkersTimed | PassesTimed | MemorySeen,
-    offset: int,
-) -> R:
-    """The artefact's record of what a rank measured, whose fields have the same names."""
+def _make_record(message: R, offset: int) -> R:
+    """What a rank measured, as the artefact holds it; raises ValidationError."""
     values = {each.name: _cut_digits(getattr(message, each.name)) for each in fields(message)}
-    return kind(**{**values, "rank": message.rank + offset})
+    return _check_bounds(type(message), {**values, "rank": values["rank"] + offset})
+
+
+def _check_bounds(kind: type[R], values: dict[str, Any]) -> R:
+    """A record within its bounds; raises ValidationError."""
+    record: R = _reader(cast(Hashable, kind)).validate_python(values)
+    return record
+
+
+@cache
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _cut_digits(value: Any, digits: int = DIGITS) -> Any:

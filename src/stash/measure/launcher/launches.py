@@ -17,6 +17,7 @@ from stash.core.formatting import join_names
 from stash.core.interrupts import follow_requests
 from stash.core.jsonl import Tail
 from stash.core.ladder import UNTOUCHED, has_no_exchange
+from stash.core.measured import Block
 from stash.measure.launcher.diagnose import (
     MARK_STEPS,
     Diagnosis,
@@ -42,7 +43,7 @@ from stash.measure.launcher.process import (
 )
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import new_messages
-from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, RoundDone
+from stash.measure.protocol.messages import LadderEnded, Message, RoundDone
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.put_back import put_back
 
@@ -376,7 +377,7 @@ class Launches:
                 each.files.stop.touch()
         if messages:
             first = any(
-                isinstance(message, BlockDone) and message.rung == UNTOUCHED.name
+                isinstance(message, Block) and message.rung == UNTOUCHED.name
                 for message in messages
             )
             self._watcher(m.make_moment(finished or first))

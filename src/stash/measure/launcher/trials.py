@@ -19,7 +19,8 @@ from typing import Any
 
 from stash.analysis.disturbance import remove_disturbance
 from stash.core.ladder import UNTOUCHED
-from stash.core.records.profile import Block, Profile
+from stash.core.measured import Block
+from stash.core.records.profile import Profile
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.guarded import GuardedFiles

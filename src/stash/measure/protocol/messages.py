@@ -1,7 +1,7 @@
 """Messages of the agents to the launcher: each type's fields, and its line in the journal. Standard library only.
 
-Blocks are the artefact's own; other messages' fields that end up there have the names they have there
-(``tests/unit/measure/protocol/test_messages.py`` ties the two together), since this runs in the job's interpreter.
+What was measured is told as the artefact's own records (``core/measured.py``); fields of others that end up there
+have the names they have there.
 """
 
 from __future__ import annotations
@@ -11,14 +11,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from stash.core.block import Block
 from stash.core.errors import StashError
+from stash.core.measured import (
+    Block,
+    Collective,
+    Launch,
+    Memory,
+    Rank,
+    Rate,
+    Skipped,
+    StagePasses,
+    WorkerTimes,
+)
 from stash.measure.protocol.wire import build_record, register_record
 
 
 @dataclass(frozen=True)
 class AgentMessage:
-    """Base of all messages but blocks; ``kind`` is how a line of the journal names its type."""
+    """Base of all messages that are no records of the artefact; ``kind`` is how a line of the journal names its type."""
 
     kind: ClassVar[str]
 
@@ -83,33 +93,10 @@ class JobFacts(AgentMessage, kind="workload"):
 
 
 @dataclass(frozen=True)
-class LaunchSeen(AgentMessage, kind="launch"):
-    """Fields of ``Launch``: what a step of the job was in one launch of it."""
-
-    launch: int
-    ranks: int
-    batch: int | None = None
-    batches_per_step: int | None = None
-
-
-@dataclass(frozen=True)
 class HostsSeen(AgentMessage, kind="hosts"):
     """Each node's ``Host``, as its launcher described it."""
 
     hosts: list[dict[str, Any]]
-
-
-@register_record
-@dataclass(frozen=True)
-class RankSeen(AgentMessage, kind="rank"):
-    """Fields of ``Rank``."""
-
-    rank: int
-    node: int
-    local_rank: int
-    device: str
-    cores: int | None = None
-    machine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,73 +145,6 @@ class LedgerKept(AgentMessage, kind="ledger"):
 
 
 @dataclass(frozen=True)
-class PassesTimed(AgentMessage, kind="passes"):
-    """Fields of ``StagePasses``: microbatches' passes through a rank's stages of a pipeline."""
-
-    rank: int
-    round: int
-    rung: str
-    passes: tuple[str, ...]
-    seconds: tuple[float, ...]
-    layers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class LoaderTimed(AgentMessage, kind="rate"):
-    """Fields of ``Rate``: the loader by itself."""
-
-    feed: str
-    rank: int
-    round: int
-    samples: int
-    seconds: float
-    part_seconds: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class WorkersTimed(AgentMessage, kind="workers"):
-    """Fields of ``WorkerTimes``: batches and seconds of each process that makes batches."""
-
-    feed: str
-    rank: int
-    round: int
-    batches: tuple[int, ...]
-    seconds: tuple[float, ...]
-    took: tuple[int, ...] = ()
-    threads: float | None = None
-
-
-@dataclass(frozen=True)
-class MemorySeen(AgentMessage, kind="memory"):
-    """Fields of ``Memory``: the most that a rank held so far."""
-
-    rank: int
-    allocated_bytes: int | None = None
-    reserved_bytes: int | None = None
-    resident_bytes: int | None = None
-    replayed_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class ExchangeTimed(AgentMessage, kind="collective"):
-    """Fields of ``Collective``: the gradient exchange by itself."""
-
-    scope: str
-    ranks: int
-    bytes: int
-    seconds: float
-    latency_seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class RungSkipped(AgentMessage, kind="skipped"):
-    """Fields of ``Skipped``: a rung given up on the way."""
-
-    rung: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Noted(AgentMessage, kind="note"):
     """A sentence for the reader of the profile."""
 
@@ -249,13 +169,32 @@ class LadderEnded(AgentMessage, kind="end"):
     why: str | None = None
 
 
-BlockDone = Block
-"""As the artefact has it."""
-Message = AgentMessage | Block
+register_record(Rank)
+Message = (
+    AgentMessage
+    | Block
+    | Collective
+    | Launch
+    | Memory
+    | Rank
+    | Rate
+    | Skipped
+    | StagePasses
+    | WorkerTimes
+)
 KINDS: Mapping[str, type[Message]] = {
     "block": Block,
+    "collective": Collective,
+    "launch": Launch,
+    "memory": Memory,
+    "passes": StagePasses,
+    "rank": Rank,
+    "rate": Rate,
+    "skipped": Skipped,
+    "workers": WorkerTimes,
     **{cls.kind: cls for cls in AgentMessage.__subclasses__()},
 }
+_NAMES = {cls: name for name, cls in KINDS.items()}
 
 
 @register_record
@@ -283,7 +222,7 @@ def encode_message(message: Message | Payload) -> str:
     if isinstance(message, Payload):
         return message.line
     values = {each.name: getattr(message, each.name) for each in fields(message)}
-    return json.dumps({"kind": "block" if isinstance(message, Block) else message.kind, **values})
+    return json.dumps({"kind": _NAMES[type(message)], **values})
 
 
 def decode_message(line: str) -> Message:

@@ -11,6 +11,7 @@ import torch
 from ranks_in_memory import Seat, SetClock, Table, orders
 
 from stash.core.jsonl import Tail
+from stash.core.measured import Rank, Skipped
 from stash.measure.agent import private
 from stash.measure.agent.runner import discovery
 from stash.measure.agent.runner.control import Place
@@ -20,7 +21,7 @@ from stash.measure.agent.wraps.groups import Membership
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import FirstBatch
 from stash.measure.protocol.journal import Journal, new_messages
-from stash.measure.protocol.messages import JobFacts, LadderChosen, Noted, RankSeen, RungSkipped
+from stash.measure.protocol.messages import JobFacts, LadderChosen, Noted
 
 EVEN = Membership("1", (0, 2, 4, 6), "gloo")
 
@@ -55,7 +56,7 @@ def introduced(
     """Eight ranks that read so many different batches; rank 0 tells of the groups, rank 7 of other collectives."""
     return [
         Introduction(
-            RankSeen(rank, rank * nodes // 8, rank % (8 // nodes), "cpu"),
+            Rank(rank, rank * nodes // 8, rank % (8 // nodes), "cpu"),
             None,
             groups if rank == 0 else (),
             handed_on if rank == 7 else (),
@@ -215,6 +216,6 @@ def test_the_rung_node_is_given_up_where_something_goes_beyond_it(
     assert ended.value.value == left
     assert scope.name == "world"
     published = new_messages(Tail(rank.orders.files.journal))
-    assert [m.rung for m in published if isinstance(m, RungSkipped)] == [
+    assert [m.rung for m in published if isinstance(m, Skipped)] == [
         name for name in ("node",) if name not in left
     ]

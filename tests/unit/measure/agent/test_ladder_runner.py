@@ -12,6 +12,7 @@ import torch
 from ranks_in_memory import BATCHES, Job, end_reason, epoch, job, orders, reading, seconds_of, train
 from waiting import until
 
+from stash.core.measured import Rate, Skipped
 from stash.measure.agent.data import feeds
 from stash.measure.agent.data.feeds import WatchedFeed
 from stash.measure.agent.runner import judge, loops
@@ -19,13 +20,11 @@ from stash.measure.protocol.messages import (
     JobFacts,
     LadderChosen,
     LadderEnded,
-    LoaderTimed,
     Noted,
     PhaseBegun,
     RoundDone,
     RoundGivenUp,
     RoundsPlanned,
-    RungSkipped,
 )
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
@@ -90,7 +89,7 @@ def test_what_cannot_be_measured_is_skipped_with_its_reason(tmp_path: Path) -> N
         "node": "one device",
         "cluster": "one device",
     }
-    cold = next(m for m in one.messages() if isinstance(m, RungSkipped))
+    cold = next(m for m in one.messages() if isinstance(m, Skipped))
     assert cold.rung == "cold"
     assert "no file was seen being read" in cold.why
 
@@ -129,7 +128,7 @@ def test_what_storage_owes_after_loaders_were_timed_by_themselves_is_not_measure
         blocks = sum(
             isinstance(message, PhaseBegun) and message.name == "cold" for message in messages
         )
-        timed = sum(isinstance(message, LoaderTimed) for message in messages)
+        timed = sum(isinstance(message, Rate) for message in messages)
         owed = 3 if blocks > begun and timed > alone else 0 if blocks > begun else owed - 1
         begun, alone = blocks, timed if blocks > begun else alone
         one.step(0.1 if feed != "cold" or owed > 0 else 0.6)
@@ -187,7 +186,7 @@ def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinion
     assert end_reason(one) == "stopped"
     assert rounds_of(one) == 1
     assert {block.steps for block in one.blocks()} == {1}
-    assert not any(isinstance(message, LoaderTimed) for message in one.messages())
+    assert not any(isinstance(message, Rate) for message in one.messages())
 
 
 def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(

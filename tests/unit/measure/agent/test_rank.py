@@ -8,12 +8,13 @@ import pytest
 from ranks_in_memory import Seat, SetClock, Table, orders
 
 from stash.core.jsonl import Tail
+from stash.core.measured import Skipped
 from stash.measure.agent.runner.control import Control, Place
 from stash.measure.agent.runner.discovery import drop_switching
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal, new_messages
-from stash.measure.protocol.messages import Noted, RungSkipped
+from stash.measure.protocol.messages import Noted
 
 
 def rank_of(tmp_path: Path, control: object | None = None) -> OwnRank:
@@ -85,7 +86,7 @@ def test_without_switching_the_top_of_the_ladder_is_left(
     assert left == (top, "warm", "cold")
     assert not rank.known.switches
     published = new_messages(Tail(rank.orders.files.journal))
-    assert [m.rung for m in published if isinstance(m, RungSkipped)] == ["solo", "crowd"]
+    assert [m.rung for m in published if isinstance(m, Skipped)] == ["solo", "crowd"]
     assert all(
         m.why == "it shards, and this job cannot be started in other sizes" for m in published
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from stash.core.ladder import NAMES
+from stash.core.measured import Block, Rank
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
@@ -20,11 +21,9 @@ from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.session import ProfileSession
 from stash.measure.protocol.journal import Beat, Journal
 from stash.measure.protocol.messages import (
-    BlockDone,
     LadderChosen,
     LadderEnded,
     PhaseBegun,
-    RankSeen,
     RoundDone,
     RoundsPlanned,
 )
@@ -104,7 +103,7 @@ class FakeProcess:
         self.step(1)
         self.tell(
             PhaseBegun("warm-up"),
-            RankSeen(0, 0, 0, "cpu"),
+            Rank(0, 0, 0, "cpu"),
             LadderChosen(rungs, {}),
             RoundsPlanned(1.0),
         )
@@ -115,7 +114,7 @@ class FakeProcess:
         for rung, seconds in zip(rungs, times, strict=True):
             self.tell(
                 PhaseBegun(rung, number),
-                BlockDone(number, rung, rank, 1, seconds, launch=self.orders.launch),
+                Block(number, rung, rank, 1, seconds, launch=self.orders.launch),
             )
         self.tell(RoundDone(number, sum(times)))
 

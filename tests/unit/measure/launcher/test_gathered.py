@@ -1,23 +1,17 @@
 """What the agents told, gathered from several launches, as an artefact."""
 
-from stash.core.records.profile import Block, Memory, Settings, WorkerTimes, Workload
+from stash.core.measured import Block, Collective, Memory, Rank, Rate, Skipped, WorkerTimes
+from stash.core.records.profile import Settings, Workload
 from stash.measure.launcher.gathered import GatheredRun, disk_facts, samples_per_step
 from stash.measure.protocol.messages import (
-    BlockDone,
-    ExchangeTimed,
     HostsSeen,
     JobFacts,
     LadderChosen,
     LadderEnded,
-    LoaderTimed,
-    MemorySeen,
     Noted,
     PhaseBegun,
-    RankSeen,
     RoundDone,
-    RungSkipped,
     SoftwareSeen,
-    WorkersTimed,
 )
 
 SETTINGS = Settings(
@@ -36,15 +30,15 @@ def gathered_from(*messages, offset=0, gathered=None):
 def test_every_message_finds_its_place_in_the_profile():
     gathered = gathered_from(
         PhaseBegun("warm-up"),
-        RankSeen(0, 0, 0, "cpu", 2),
+        Rank(0, 0, 0, "cpu", 2),
         HostsSeen([{"hostname": "here"}]),
         SoftwareSeen({"torch": "2.13"}),
         JobFacts(batch=8, parameters=5),
         LadderChosen(("solo", "cold"), {"crowd": "one device"}),
-        BlockDone(0, "cold", 0, 2, 1.0, samples=18, storage_bytes=1800, steal=0.1),
-        LoaderTimed("warm", 0, 0, 16, 0.5),
-        ExchangeTimed("node", 2, 100, 0.01),
-        RungSkipped("cluster", "one node"),
+        Block(0, "cold", 0, 2, 1.0, samples=18, storage_bytes=1800, steal=0.1),
+        Rate("warm", 0, 0, 16, 0.5),
+        Collective("node", 2, 100, 0.01),
+        Skipped("cluster", "one node"),
         Noted("odd"),
         Noted("odd"),
         JobFacts(batch=9),
@@ -70,20 +64,18 @@ def test_every_message_finds_its_place_in_the_profile():
 def test_what_hosts_of_machines_took_is_each_machines_own():
     gathered = gathered_from(
         HostsSeen([{"hostname": "one"}, {"hostname": "other"}, {"hostname": "unknown"}]),
-        *(RankSeen(rank, rank, 0, "cpu") for rank in range(3)),
-        BlockDone(0, "cluster", 0, 2, 1.0, steal=0.0),
-        BlockDone(0, "cluster", 1, 2, 1.0, steal=0.2),
-        BlockDone(0, "cluster", 2, 2, 1.0),
+        *(Rank(rank, rank, 0, "cpu") for rank in range(3)),
+        Block(0, "cluster", 0, 2, 1.0, steal=0.0),
+        Block(0, "cluster", 1, 2, 1.0, steal=0.2),
+        Block(0, "cluster", 2, 2, 1.0),
     )
     hosts = gathered.profile(SETTINGS, JOB, "budget", 9.0).hosts
     assert [host.steal_fraction for host in hosts] == [0.0, 0.2, None]
 
 
 def test_launches_side_by_side_are_ranks_of_one_job():
-    gathered = gathered_from(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 1.0))
-    gathered_from(
-        RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered
-    )
+    gathered = gathered_from(Rank(0, 0, 0, "cpu"), Block(0, "crowd", 0, 1, 1.0))
+    gathered_from(Rank(0, 0, 0, "cpu"), Block(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered)
     profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
     assert [rank.rank for rank in profile.ranks] == [0, 1]
     assert [block.rank for block in profile.blocks] == [0, 1]
@@ -91,7 +83,7 @@ def test_launches_side_by_side_are_ranks_of_one_job():
 
 def test_a_reason_of_the_launchers_own_goes_before_the_agents():
     gathered = gathered_from(
-        RankSeen(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"})
+        Rank(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"})
     )
     gathered.excused["resident"] = "the script does not take them"
     (skipped,) = gathered.profile(SETTINGS, JOB, "budget", 1.0).skipped
@@ -135,11 +127,11 @@ def test_of_what_was_not_fetched_or_cannot_be_counted_nothing_is_said():
 
 def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
     gathered = gathered_from(
-        MemorySeen(0, resident_bytes=10),
-        MemorySeen(0, allocated_bytes=5, resident_bytes=8),
-        MemorySeen(1, allocated_bytes=7),
+        Memory(0, resident_bytes=10),
+        Memory(0, allocated_bytes=5, resident_bytes=8),
+        Memory(1, allocated_bytes=7),
     )
-    gathered_from(MemorySeen(0, allocated_bytes=9), offset=1, gathered=gathered)
+    gathered_from(Memory(0, allocated_bytes=9), offset=1, gathered=gathered)
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).memory == (
         Memory(rank=0, allocated_bytes=5, resident_bytes=10),
         Memory(rank=1, allocated_bytes=9),
@@ -147,7 +139,7 @@ def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
 
 
 def test_what_workers_took_is_kept_block_by_block():
-    gathered = gathered_from(WorkersTimed("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
+    gathered = gathered_from(WorkerTimes("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
     kept = WorkerTimes(feed="warm", rank=0, round=2, batches=(4, 4), seconds=(0.12346, 0.1))
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workers == (kept,)
 

@@ -5,14 +5,12 @@ from dataclasses import replace
 import pytest
 from launching import expedition
 
+from stash.core.measured import Launch, Rank, Skipped
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
 from stash.measure.protocol.messages import (
     LadderChosen,
     LadderEnded,
-    LaunchSeen,
-    RankSeen,
-    RungSkipped,
 )
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -30,9 +28,7 @@ def agents(
     """
     process.step(9)
     ranks = range(2 if orders.gang is None else 1)
-    process.tell(
-        *(RankSeen(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {})
-    )
+    process.tell(*(Rank(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {}))
     for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
         for rank in ranks:
             process.round(
@@ -40,7 +36,7 @@ def agents(
             )
     which = 0 if orders.gang else 1
     process.tell(
-        LaunchSeen(orders.launch, len(ranks), batch[which], accumulated[which]),
+        Launch(orders.launch, len(ranks), batch[which], accumulated[which]),
         LadderEnded("rounds done"),
     )
     yield
@@ -161,7 +157,7 @@ def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning(
 def test_what_the_whole_job_says_of_its_ranks_is_believed():
     def shares(orders, process):
         if orders.gang is None:
-            process.tell(RungSkipped("solo", "two ranks train one replica"))
+            process.tell(Skipped("solo", "two ranks train one replica"))
         return (yield from agents(orders, process))
 
     result, _ = isolated(Cluster(2), shares)

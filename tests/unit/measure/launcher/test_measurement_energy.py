@@ -3,9 +3,10 @@
 import pytest
 from launching import run
 
+from stash.core.measured import Block
 from stash.measure.host.energy_counters import EnergyCount
 from stash.measure.launcher import measurement
-from stash.measure.protocol.messages import BlockDone, LadderEnded, PhaseBegun, RoundDone
+from stash.measure.protocol.messages import LadderEnded, PhaseBegun, RoundDone
 
 
 def slow_agents(orders, process):
@@ -20,7 +21,7 @@ def slow_agents(orders, process):
             started = process.clock.now
             while process.clock.now < started + seconds:
                 yield
-            block = BlockDone(
+            block = Block(
                 number, rung, 0, 20, seconds, launch=orders.launch, started=started - began
             )
             process.tell(block)

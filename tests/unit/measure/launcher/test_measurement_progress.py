@@ -8,7 +8,7 @@ from profile_builder import build
 from rich.console import Console
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Block
+from stash.core.measured import Block
 from stash.measure.launcher.measurement import Moment
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.live import Progress

@@ -3,6 +3,7 @@
 import pytest
 from launching import even_agents, expedition, run
 
+from stash.core.measured import Rank
 from stash.measure.launcher import launches, session
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
@@ -10,7 +11,6 @@ from stash.measure.protocol.messages import (
     LadderChosen,
     LadderEnded,
     PhaseBegun,
-    RankSeen,
     RoundGivenUp,
 )
 
@@ -160,9 +160,7 @@ def test_fewer_rungs_are_named_that_are_fewer(rungs, hint):
 def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
     def whole(orders, process):
         process.step(9)
-        process.tell(
-            PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {})
-        )
+        process.tell(PhaseBegun("warm-up"), Rank(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {}))
         for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
             process.round(number, *(1.0 for _ in orders.rungs))
         process.tell(LadderEnded("rounds done"))
@@ -194,7 +192,7 @@ def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
 
 
 def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole():
-    fails = ending(RankSeen(1, 0, 1, "cpu"), PhaseBegun("crowd"), 20, error="TypeError: no batch")
+    fails = ending(Rank(1, 0, 1, "cpu"), PhaseBegun("crowd"), 20, error="TypeError: no batch")
     result, started = run(fails, even_agents(), rungs=("solo", "crowd", "node", "warm"))
     assert [process.orders.rungs for process in started] == [
         ("solo", "crowd", "node", "warm"),
@@ -207,7 +205,7 @@ def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole
 
 
 def test_a_script_that_fails_in_steps_of_the_whole_job_has_failed():
-    fails = ending(RankSeen(1, 0, 1, "cpu"), PhaseBegun("node", 0), 20, error="TypeError: no batch")
+    fails = ending(Rank(1, 0, 1, "cpu"), PhaseBegun("node", 0), 20, error="TypeError: no batch")
     result, started = run(fails, rungs=("solo", "crowd", "node", "warm"))
     assert len(started) == 1
     assert "TypeError: no batch" in result.failure.sentence
@@ -443,7 +441,7 @@ def test_ranks_that_got_equally_far_are_not_blamed_one_by_one():
 
 def test_nothing_to_measure_is_the_users_mistake():
     chosen = LadderChosen((), {"warm": "no data loader was seen"})
-    none = ending(5, RankSeen(0, 0, 0, "cpu"), chosen, LadderEnded("no rungs"), ladder=None)
+    none = ending(5, Rank(0, 0, 0, "cpu"), chosen, LadderEnded("no rungs"), ladder=None)
     result, _ = run(none, rungs=("warm",))
     assert result.failure.users_mistake
     assert result.failure.sentence.endswith("(warm: no data loader was seen)")

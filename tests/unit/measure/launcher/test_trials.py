@@ -2,7 +2,7 @@
 
 import pytest
 
-from stash.core.records.profile import Block
+from stash.core.measured import Block
 from stash.measure.launcher.trials import _added_seconds, _epoch_shares, _evaluation_share
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stash.core.measured import Block, Rank
 from stash.measure.agent.runner.block_plan import BlockSize, Plan, StepPace
 from stash.measure.agent.runner.discovery import Introduction, Ladder
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Outcome
@@ -15,12 +16,12 @@ from stash.measure.agent.runner.rank import LoopEnded
 from stash.measure.agent.wraps.groups import Membership
 from stash.measure.agent.wraps.sharding import FirstBatch
 from stash.measure.protocol import wire
-from stash.measure.protocol.messages import BlockDone, Payload, RankSeen
+from stash.measure.protocol.messages import Payload
 from stash.measure.protocol.wire import WireError, build_record, pack_value, unpack_value
 
 PLAN = Plan(BlockSize(1, 2), BlockSize(1, 4), BlockSize(3, 4), 1.5, 2)
 GROUP = Membership("7", (0, 3), "cpu:gloo")
-BLOCK = Payload.pack(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
+BLOCK = Payload.pack(Block(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
 VALUES = [
     None,
     True,
@@ -44,7 +45,7 @@ VALUES = [
     BlockReport(BLOCK, 0.5, CacheEvidence(batches=2, file_system="nfs"), 0.5, (BLOCK,)),
     Ladder(("solo", "crowd"), (GROUP,), None, False, 3),
     Introduction(
-        RankSeen(0, 0, 0, "cpu", 1),
+        Rank(0, 0, 0, "cpu", 1),
         {"cores": 2, "gpus": []},
         (GROUP,),
         ("send",),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from stash.core.ladder import Visit
+from stash.core.measured import Collective, Rate
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import IDLE, Tally, own_seconds, own_tally
 from stash.measure.agent.runner.block_plan import EXCHANGES_ALONE, Plan
@@ -16,7 +17,6 @@ from stash.measure.agent.runner.judge import begin_data_block
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
-from stash.measure.protocol.messages import ExchangeTimed, LoaderTimed
 
 _PARTS = 4
 """Of the timing of a loader: as many as tell its spread."""
@@ -52,7 +52,7 @@ def time_loader(
     # a batch that cannot be counted has no rate, rather than one of zero
     seconds = sum(parts)
     own = (
-        LoaderTimed(visit.feed, rank.place.rank, number, samples, seconds, parts)
+        Rate(visit.feed, rank.place.rank, number, samples, seconds, parts)
         if samples and seconds >= 0
         else None
     )
@@ -111,7 +111,7 @@ def time_exchange(rank: OwnRank, visit: Visit) -> None:
         )
         for seconds, without_bytes in list(zip(slowest, least, strict=True))[1:]:
             if ranks > 1:
-                rank.publish(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
+                rank.publish(Collective(visit.scope, ranks, sum(sizes), seconds, without_bytes))
 
     rank.agree((1 if group is None else group.size(), whole, latency), write)
 

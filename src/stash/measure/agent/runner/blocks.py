@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from stash.core.ladder import Visit, round_of_visits
+from stash.core.measured import Block, StagePasses, WorkerTimes
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import COLD, IDLE, TOOK, WARM, Tally, own_tally
@@ -40,13 +41,10 @@ from stash.measure.agent.runner.timed_steps import MemoryWatch, time_steps
 from stash.measure.agent.runner.traced_steps import TRACED_STEPS, trace_steps
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol.messages import (
-    BlockDone,
     Message,
-    PassesTimed,
     Payload,
     PhaseBegun,
     RoundsPlanned,
-    WorkersTimed,
 )
 from stash.measure.protocol.orders import Orders
 
@@ -197,7 +195,7 @@ class BlockRunner:
         )
 
     def _add_counts(
-        self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]
+        self, tally: Tally | None, block: Block, beside: Sequence[Message | None]
     ) -> BlockReport:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
         for feed in self._rank.feeds:
@@ -245,7 +243,7 @@ class BlockRunner:
             alone.time_exchange(self._rank, visit)
 
 
-def _time_passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | None:
+def _time_passes(block: Block, layers: tuple[int, ...]) -> StagePasses | None:
     """What a rank's stages of a pipeline did in some steps of the block; ``None`` without a pipeline."""
     steps = ledger.last_block.passes
     if not steps or block.round >= _PASSES_OF_ROUNDS:
@@ -256,11 +254,11 @@ def _time_passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | Non
     alike = [step for step, names in zip(steps, named, strict=True) if names == named[0]]
     kept = alike[: max(1, _MAX_PASSES // len(named[0]))]
     seconds = tuple(seconds for step in kept for _, seconds in step)
-    return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds, layers)
+    return StagePasses(block.rank, block.round, block.rung, tuple(named[0]), seconds, layers)
 
 
 def _make_report(
-    block: BlockDone,
+    block: Block,
     beside: Sequence[Message | None],
     evidence: CacheEvidence | None = None,
     busy: float | None = None,
@@ -271,7 +269,7 @@ def _make_report(
     )
 
 
-def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
+def _times_of_workers(tally: Tally, block: Block) -> WorkerTimes | None:
     makers = tally.list_makers()
     if not makers:
         return None
@@ -282,7 +280,7 @@ def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
     totals = tally.sum_counters()
     took = tuple(totals[name] for name in TOOK)
     threads = totals["threads"] / totals["looked"] if totals["looked"] else None
-    return WorkersTimed(block.rung, block.rank, block.round, made, seconds, took, threads)
+    return WorkerTimes(block.rung, block.rank, block.round, made, seconds, took, threads)
 
 
 def _agreement_seconds(rank: OwnRank) -> float:

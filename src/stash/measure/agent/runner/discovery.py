@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stash.core.ladder import Situation, rung, split_reachable
+from stash.core.measured import Launch, Rank, Skipped
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.runner import survey, tiny_values
 from stash.measure.agent.runner.parallelism import group_facts, parallel_facts
@@ -39,10 +40,7 @@ from stash.measure.protocol.messages import (
     HostsSeen,
     JobFacts,
     LadderChosen,
-    LaunchSeen,
     PhaseBegun,
-    RankSeen,
-    RungSkipped,
     SoftwareSeen,
 )
 from stash.measure.protocol.wire import register_record
@@ -73,7 +71,7 @@ _UNSEEN_INPUT = 0.05
 class Introduction:
     """What every rank reports of itself; the first of each node also of its host."""
 
-    rank: RankSeen
+    rank: Rank
     host: dict[str, Any] | None
     groups: tuple[Membership, ...]
     """Those across nodes that the job's steps exchange over, named by the first rank of each."""
@@ -135,7 +133,7 @@ def _describe_rank(rank: OwnRank, step_seconds: float) -> Introduction:
     weights = (storage_of(parameter) for _, parameter in survey.trained_parameters(rank.optimizer))
     scope.weights = frozenset(each for each in weights if each is not None)
     return Introduction(
-        rank=RankSeen(
+        rank=Rank(
             place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()
         ),
         host=orders.host if place.local_rank == 0 else None,
@@ -306,11 +304,11 @@ def _flush_tiny_values(rank: OwnRank, tensors: Sequence[Any]) -> None:
         rank.learn(tiny_values=None if tiny_values.flush() else found)
 
 
-def launch_facts(rank: OwnRank) -> LaunchSeen:
+def launch_facts(rank: OwnRank) -> Launch:
     """What a step of the job was, for comparison with other launches of it."""
     facts = survey.loader_facts(rank.feeds)
     batches = sum(feed.per_step for feed in rank.feeds) or None
-    return LaunchSeen(rank.orders.launch, rank.place.world_size, facts.get("batch"), batches)
+    return Launch(rank.orders.launch, rank.place.world_size, facts.get("batch"), batches)
 
 
 def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None]:
@@ -403,7 +401,7 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
         if not any(reports):
             return rungs
         rank.publish(
-            RungSkipped(
+            Skipped(
                 "node",
                 "collectives that Stash cannot intercept reach beyond the node in every step",
             )
@@ -440,5 +438,5 @@ def drop_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str
     for name in rungs:
         if name not in left:
             other_size = rank.known.inseparable or "this job cannot be started in other sizes"
-            rank.publish(RungSkipped(name, f"{why}, and {other_size}"))
+            rank.publish(Skipped(name, f"{why}, and {other_size}"))
     return left

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stash.core.ladder import NOTHING_READ, Visit
+from stash.core.measured import Block, Skipped
 from stash.core.pagecache import PAGE
 from stash.measure.agent.data import reads
 from stash.measure.agent.data.tally import COLD, Tally
 from stash.measure.agent.runner import block_plan
 from stash.measure.agent.runner.block_plan import EXCHANGES_ALONE, Plan
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.protocol.messages import BlockDone, Payload, RoundGivenUp, RungSkipped
+from stash.measure.protocol.messages import Payload, RoundGivenUp
 from stash.measure.protocol.orders import FEWEST_ROUNDS, another_round_fits
 from stash.measure.protocol.wire import register_record
 
@@ -143,7 +144,7 @@ class Judge:
             rank.publish(*(each for report in done for each in (report.block, *report.beside)))
         drop = "cold" if why is not None and not again else None
         if drop is not None:
-            rank.publish(RungSkipped(drop, str(why)))
+            rank.publish(Skipped(drop, str(why)))
         self._swept = self._swept or (again and sweep)
         better = None if self._plan == before else self._plan
         opinions = not (stop or again or drop) and self._has_time_for_second_opinions(
@@ -217,7 +218,7 @@ class Judge:
         """How long cold blocks must be; whether this one was too short."""
         orders, plan = self._rank.orders, self._plan
         slowest = max(done, key=lambda report: report.seconds).block.message()
-        assert isinstance(slowest, BlockDone)
+        assert isinstance(slowest, Block)
         seen = block_plan.split_halves(slowest.step_seconds)
         if seen is None:
             return False

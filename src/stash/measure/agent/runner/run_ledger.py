@@ -262,7 +262,7 @@ class RunLedger:
             self.occurrences[row].last_for(now - since)
 
     def rows(self, now: float, timed: dict[str, float]) -> list[dict[str, Any]]:
-        """Fields of the rows of ``records.rank_ledger``; ``timed``: what rows had when timing began."""
+        """Fields of the rows of ``records.profile``; ``timed``: what rows had when timing began."""
         seconds, found = self.settle(now), []
         for row in sorted(seconds):
             seen = self.occurrences.get(row, Occurrences())

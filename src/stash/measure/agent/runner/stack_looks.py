@@ -273,7 +273,7 @@ class Places:
         return moved
 
     def rows(self) -> list[dict[str, Any]]:
-        """Fields of ``records.rank_ledger.LedgerPlace``, of each row the longest first."""
+        """Fields of ``records.profile.LedgerPlace``, of each row the longest first."""
         by_place: dict[tuple[str, ScriptLine], dict[_Look, float]] = defaultdict(dict)
         for look, seconds in self._looks.copy().items():
             by_place[look.row, look.place][look] = seconds

@@ -17,6 +17,7 @@ from statistics import median_low
 from typing import Any
 
 from stash.core.ladder import UNTOUCHED
+from stash.core.measured import Block, Memory
 from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
@@ -29,7 +30,7 @@ from stash.measure.agent.wraps import replicas, trial_changes
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import UNNAMED, ledger
 from stash.measure.linux import counters, processes, run_queue
-from stash.measure.protocol.messages import BlockDone, MemorySeen, Payload
+from stash.measure.protocol.messages import Payload
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
 _UNTOUCHED_SECONDS = 6.0
@@ -60,7 +61,7 @@ def time_steps(
     steps: int,
     began: float,
     most_seconds: float | None = None,
-) -> Generator[None, None, BlockDone]:
+) -> Generator[None, None, Block]:
     """Time the next ``steps`` of the script; ``began``: the run. Of steps that take long fewer fit ``most_seconds``.
 
     A CUDA device tells by events in its queue what they took, from the end of the step before to the end of the last:
@@ -92,7 +93,6 @@ def time_steps(
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
-    gpu = counters.gpu_utilisation(rank.clock.gpu)
     found, stamped = usage.until_now(), stamps.block_steps()
     found |= _stamp_facts(stamps, stamped)
     if leads := stamps.host_leads(now):
@@ -120,7 +120,7 @@ def time_steps(
         found.pop("step_wait_delays", None)
     if feeds and not any(feed.handed.uncounted for feed in feeds):
         found |= {"samples": sum(served) or None, "step_samples": served}
-    return BlockDone(
+    return Block(
         round=number,
         rung=rung,
         rank=rank.place.rank,
@@ -130,7 +130,7 @@ def time_steps(
         interrupted_seconds=clock.interrupted,
         started=clock.started - began,
         launch=rank.orders.launch,
-        gpu=gpu,
+        gpu=counters.gpu_utilisation(rank.clock.gpu),
         **found,
     )
 
@@ -214,7 +214,7 @@ def _sum_so_far(
 
 
 def _stamp_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
-    """Fields of ``BlockDone`` that follow from the stamps of its steps."""
+    """Fields of ``Block`` that follow from the stamps of its steps."""
     found: dict[str, Any] = {
         "stage_seconds": {
             stage.name.lower(): _round_seconds(sum(step.seconds_in(stage) for step in steps))
@@ -341,7 +341,7 @@ class Usage:
         self._process, self._thread = time.process_time(), time.thread_time()
 
     def until_now(self) -> dict[str, Any]:
-        """Fields of ``BlockDone``: what was used, and what the machine did meanwhile."""
+        """Fields of ``Block``: what was used, and what the machine did meanwhile."""
         process, thread = time.process_time() - self._process, time.thread_time() - self._thread
         machine = counters.activity_since(self._machine)
         workers = run_queue.sum_processes(self._workers) - self._of_workers
@@ -389,16 +389,16 @@ class MemoryWatch:
 
     def __init__(self, rank: OwnRank) -> None:
         self._rank = rank
-        self._written: MemorySeen | None = None
-        self._handed_in: MemorySeen | None = None
+        self._written: Memory | None = None
+        self._handed_in: Memory | None = None
 
     def begin(self) -> None:
         """Before the timed steps of a block."""
         self._ask_allocator("reset_peak_memory_stats")
 
-    def end(self) -> MemorySeen | None:
+    def end(self) -> Memory | None:
         """After them; None if nothing grew beyond what was ``written_down``."""
-        seen = MemorySeen(
+        seen = Memory(
             rank=self._rank.place.rank,
             allocated_bytes=self._ask_allocator("max_memory_allocated"),
             reserved_bytes=self._ask_allocator("max_memory_reserved"),

@@ -20,13 +20,13 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from stash.core.ladder import UNTOUCHED
+from stash.core.measured import Block
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.timed_steps import MemoryWatch, Usage, time_steps
 from stash.measure.agent.wraps import trial_changes, trial_settings
 from stash.measure.agent.wraps.loader import LoaderFeed
-from stash.measure.protocol.messages import BlockDone
 
 _BLOCK_SECONDS, _TURN_SECONDS, _LONG_TURN = 1.0, 0.6, 2.0
 """Of a block as it was typed, of one of turns, and what none is to be longer than."""
@@ -118,7 +118,7 @@ def _may_be_bare(rank: OwnRank, seconds: float) -> bool:
 
 def bare_block(
     rank: OwnRank, number: int, steps: int, began: float
-) -> Generator[None, None, BlockDone]:
+) -> Generator[None, None, Block]:
     """Time the next ``steps`` as the script takes them by itself; ``began``: the trial.
 
     The wait for an epoch's first batch, and what came before it, is no step's; nor is a step in which the script read
@@ -145,7 +145,7 @@ def bare_block(
     if rank.stamps.sees_delays:
         found["step_delays"], found["loop_delays"] = tuple(delays), rank.stamps.loop_delays()
         found["helper_cpu_seconds"] = rank.stamps.helper_cpu()
-    return BlockDone(
+    return Block(
         round=number,
         rung=UNTOUCHED.name,
         rank=rank.place.rank,

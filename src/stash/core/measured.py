@@ -1,25 +1,24 @@
-"""Some steps of one rank under one rung: what the agents tell and the artefact holds, in one record.
+"""What the agents tell and the artefact holds, in one record each.
 
-Standard library only, since the agents make them in the job's interpreter: the names of bounded types
-(``records/base.py``) mean plain ones here, and their bounds where the artefact is read.
+Standard library only, since the agents make them in the job's interpreter. The bounds that their types name are those
+of whoever reads them (``core/field_types.py``): the launcher, and the reader of a file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-Count = int
-Whole = int
-Number = float
-PlainName = str
+from stash.core.field_types import Count, Duration, Number, PlainName, Sentence, Whole
+
+FIRST_TOOK = 2**16 * 1e-9
+"""Seconds below which batches count for the first number of ``WorkerTimes.took``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Some steps of one rank under one rung.
 
-    A large job has hundreds of thousands: no ``Record``, whose objects take many times the memory. Its bounds are
-    checked by ``stash.core.columns``, which reads all blocks at once.
+    A large job has hundreds of thousands, which ``stash.core.columns`` reads all at once.
     """
 
     round: Count
@@ -119,3 +118,115 @@ class Block:
     host_leads: tuple[Number, ...] = ()
     """Of each step, the most seconds that the host was ahead of the device at a boundary between stages: where it is
     next to none, the device waits for the host to submit its work. Empty on CPUs, which have no queue."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of the job and where it ran."""
+
+    rank: Count
+    node: Count
+    local_rank: Count
+    device: PlainName
+    """``cpu``, ``cuda:0`` …"""
+    cores: Whole | None = None
+    """Cores the process was pinned to."""
+    machine: PlainName | None = None
+    """What ranks that may run on the same cores have in common, whatever node each is of: the beginning of their
+    kernel's boot id, and those cores."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What the loader alone delivers when no training waits for it: DS-Analyzer's P (warm) and F (cold)."""
+
+    feed: PlainName
+    """``warm`` or ``cold``."""
+    rank: Count
+    round: Whole
+    samples: Count
+    seconds: Duration
+    part_seconds: tuple[Number, ...] = ()
+    """Of parts of equally many batches, one after the other: how much the rate varies."""
+
+
+@dataclass(frozen=True)
+class WorkerTimes:
+    """What each process that makes a rank's batches took for them in one data block, while training."""
+
+    feed: PlainName
+    """``warm`` or ``cold``: what it contains of reading."""
+    rank: Count
+    round: Whole
+    batches: tuple[Whole, ...]
+    """That each made; workers that made none are left out."""
+    seconds: tuple[Number, ...]
+    """That each took for them: reading, decoding, augmenting, collating."""
+    took: tuple[Whole, ...] = ()
+    """Batches of all of them by what one took: below ``FIRST_TOOK`` seconds, then each twice as long; empty where
+    that was not counted."""
+    threads: Number | None = None
+    """That one operation in such a process may use, by the library that uses most (PyTorch, OpenCV)."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The most memory that one rank held while blocks were measured."""
+
+    rank: Count
+    allocated_bytes: Whole | None = None
+    """Of its accelerator, by tensors, as PyTorch's allocator counts them; None on a CPU."""
+    reserved_bytes: Whole | None = None
+    """… and by that allocator."""
+    resident_bytes: Whole | None = None
+    """Of the host, by the training process, from its start on (VmHWM): code and replayed batches included."""
+    replayed_bytes: Whole | None = None
+    """Of the batches that Stash kept in host memory for replays."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """The gradient exchange of one step run by itself: all-reduce of every bucket, nothing else going on."""
+
+    scope: PlainName
+    """``node`` or ``world``."""
+    ranks: Count
+    bytes: Count
+    seconds: Duration
+    latency_seconds: Duration | None = None
+    """The same collectives with next to no bytes in them: what a smaller exchange would still take."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a step of the job was in one launch of it; launches of their own for some rungs may train another job."""
+
+    launch: Whole
+    ranks: Whole
+    batch: Whole | None = None
+    """Samples per rank and step, as its loaders were read."""
+    batches_per_step: Whole | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A rung that was not measured, or measured and found unusable, and why."""
+
+    rung: PlainName
+    why: Sentence
+
+
+@dataclass(frozen=True)
+class StagePasses:
+    """When a rank's stages of a pipeline worked, in some steps of one block."""
+
+    rank: Count
+    round: Whole
+    rung: PlainName
+    passes: tuple[PlainName, ...]
+    """Of each step in their order: stage, what (``F``, ``B``, or its halves ``I`` and ``W``) and microbatch, e.g.
+    ``0F3``; at last ``rest``, for what the step does outside of them."""
+    seconds: tuple[Number, ...]
+    """Of each, step after step, less what it waited for other stages."""
+    layers: tuple[Whole, ...] = ()
+    """That each of its stages holds, in the order of their numbers; empty where a stage is no list of layers."""
