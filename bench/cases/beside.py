@@ -90,8 +90,8 @@ def _ask_traceml(case: Case, kept: Path) -> str:
     script = insert_after_torch(wrap_step(case.path.read_text()), _TRACEML)
     command = [sys.executable, f"{TRACEML}/bin/traceml", "run", case.path.name]
     ended = _run(case, kept, script, [*command, "--nproc-per-node", str(case.nproc)])
-    said = re.findall(r"(?:Verdict|Why): (.*?)(?:  |\|)", ended.output)
-    return f"{said[0]}: {said[1]}"
+    found = re.findall(r"(?:Verdict|Why): (.*?)(?:  |\|)", ended.output)
+    return f"{found[0]}: {found[1]}"
 
 
 def _run(case: Case, kept: Path, script: str, command: list[str] | None = None) -> Ended:

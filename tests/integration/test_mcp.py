@@ -169,7 +169,7 @@ def test_changes_and_options_are_taken_as_any_model_writes_them(folder):
     answers = ask(folder, [*same, *wishes, lists])
     assert [text for failed, text in answers if failed] == []
     found = [json.loads(text) for _, text in answers]
-    assert {each["forecast"]["samples_per_second"] for each in found[: len(ways)]} == {4764.0}
+    assert {each["forecast"]["samples_per_second"] for each in found[: len(ways)]} == {4763.9}
 
 
 def test_every_tool_says_what_it_does_takes_and_answers(folder):

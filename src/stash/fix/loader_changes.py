@@ -172,7 +172,7 @@ def evaluation_changes(facts: Facts) -> Proposal:
         and each.key != facts.trains
     ]
     if not able:
-        return "evaluation's loader is made anew each time, has no workers, or keeps them"
+        return "evaluation's loader is made again each time, has no workers, or keeps them"
     values = {"persistent_workers": True}
     return [
         ScriptChange(

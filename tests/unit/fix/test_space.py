@@ -407,13 +407,13 @@ def test_evaluations_workers_are_kept_where_starting_them_was_seen_twice():
     assert change.settings == {"evaluation": {"val": {"persistent_workers": True}}}
     assert (change.forecast, change.effect, change.leads) == (0.02, "order", True)
     assert "twice" in why(replace(of, evaluations={}), "evaluation")
-    # AND not where it is made anew each time, has no workers, or keeps them
+    # AND not where it is made again each time, has no workers, or keeps them
     for other in (
         replace(site, calls=3),
         replace(site, values=LOADER),
         replace(site, values={**validating, "persistent_workers": True}),
     ):
-        assert "anew" in why(replace(of, sites=(*facts().sites, other)), "evaluation")
+        assert "made again" in why(replace(of, sites=(*facts().sites, other)), "evaluation")
 
 
 def test_denormal_values_are_flushed_where_the_profile_saw_some():
