@@ -114,6 +114,14 @@ def _sampler_remedies(case: Case, loader: Loader) -> list[Remedy]:
 
     Few looks see a line that keeps Python's interpreter: where workers would suffice, it need not be most of them.
     """
+    drawn, waited = loader.batches_per_step * (loader.draw_seconds or 0.0), case.seconds("prep")
+    if drawn > waited / 2 > 0:
+        took = format_seconds(drawn / loader.batches_per_step)
+        draw = (
+            "Draw the indices of many batches at once with vectorised code (`torch.multinomial`, `torch.randperm`): the "
+            f"sampler takes {took} a batch, in the training process, whatever the number of workers"
+        )
+        return [Remedy(draw, min(drawn, waited), name="sampler-draws", first=True)]
     run = case.breakdown.run
     places = [] if run is None else [place for place in run.places if place.row == INPUT]
     own = [place for place in places if place.caller]

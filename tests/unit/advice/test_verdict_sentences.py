@@ -703,6 +703,7 @@ CASES: Mapping[str, Profile] = {
         )
         for seconds, made in ((0.03, 1.6), (0.01, 1.6), (0.01, 0.2))
     },
+    "prep: a sampler that draws slowly": job(times=WAITS, loader=mapped(2, draw_seconds=0.07)),
     **{
         f"prep: without workers, at {text}": job(
             ledger(places=(at("input", text, 0.07, caller="train.py:43"),)),

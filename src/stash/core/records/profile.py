@@ -55,6 +55,8 @@ class Loader(Record):
     """Of the bytes of its batches, the standard deviation as a part of the mean."""
     samples_at: PlainName | None = None
     """Where the script prepares a sample, ``train.py:25``; ``None`` where a library does."""
+    draw_seconds: Number | None = None
+    """That its sampler takes for a batch's indices, in the training process."""
     remade: bool | None = None
     """Whether the script made it again for another epoch, as far as was seen."""
     on_device: bool | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 from stash.measure.agent.wraps.loader import Tap
@@ -18,3 +19,19 @@ def test_a_blocks_own_indices_go_first_and_then_nothing_comes():
 def test_the_remainder_at_the_end_of_an_epoch_is_passed_over():
     sampler = [[1, 2], [3, 4], [5]]
     assert Tap(sampler, iter(sampler)).take_lists(6) == [[1, 2], [3, 4]] * 3
+
+
+def test_a_block_s_lists_take_as_long_as_the_sampler_does_even_where_there_are_none_left():
+    """A sampler draws in each step of the job, a block's lists are drawn before it: prep was half of what it is."""
+
+    def draw():
+        while True:
+            time.sleep(0.002)
+            yield [1]
+
+    tap = Tap(None, draw())
+    tap.ask_only_for(tap.take_lists(1))
+    for is_left in (True, False):
+        began = time.perf_counter()
+        assert next(tap, None) == ([1] if is_left else None)
+        assert time.perf_counter() - began >= 0.002

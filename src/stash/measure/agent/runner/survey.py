@@ -351,6 +351,7 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
                 "in_order": getattr(real, "in_order", None),
                 "start_method": _start_method(real),
                 "samples_at": line_of_samples(real.dataset),
+                "draw_seconds": getattr(feed, "draw_seconds", None),
             }
         described.append(facts)
     batch = _sum_known([_samples_per_step(feed) for feed in feeds])

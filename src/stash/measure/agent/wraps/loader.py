@@ -15,6 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -24,12 +25,17 @@ from stash.measure.agent.data.reads import answer_calls, record_reads
 from stash.measure.agent.data.tally import find_tally, own_tally
 from stash.measure.agent.script import Function
 
+_LATEST_DRAWS = 32
 _QUIET = 0.1
 """Seconds without an exchange before workers are forked."""
 
 
 class Tap:
-    """Stands between a sampler and the loader: hands on its index lists, or a block's own."""
+    """Stands between a sampler and the loader: hands on its index lists, or a block's own.
+
+    A sampler draws on the training thread, in every step of the job. A block's lists are drawn before it begins, so
+    each is handed on after as long as the sampler usually takes for one.
+    """
 
     def __init__(self, sampler: Any, iterator: Iterator[Any]) -> None:
         self._sampler, self._fresh = sampler, iterator
@@ -38,6 +44,14 @@ class Tap:
         self.endless = False
         self.drawn = 0
         self._epochs = 0
+        self._latest_draws: deque[float] = deque(maxlen=_LATEST_DRAWS)
+        self._spent = 0.0
+        """Seconds for each of a block's own lists."""
+
+    @property
+    def draw_seconds(self) -> float:
+        """That the sampler usually takes for a list."""
+        return median(self._latest_draws) if self._latest_draws else 0.0
 
     def __iter__(self) -> Tap:
         return self
@@ -45,16 +59,20 @@ class Tap:
     def __next__(self) -> Any:
         if self.queue is None:
             index = self._next_fresh()
-        elif self.queue:
-            index = self.queue.popleft()
         else:
-            raise StopIteration
+            until = time.perf_counter() + self._spent
+            while time.perf_counter() < until:
+                pass
+            if not self.queue:
+                raise StopIteration
+            index = self.queue.popleft()
         self.drawn += 1
         return index
 
     def ask_only_for(self, lists: Iterable[Any]) -> None:
         """A block's own lists from now on."""
         self.queue = deque(lists)
+        self._spent = self.draw_seconds
 
     def must_not_end(self) -> None:
         """Start the sampler over at its end, as a loop that must not run out of batches needs."""
@@ -65,11 +83,15 @@ class Tap:
         self.queue, self.endless = None, True
 
     def _next_fresh(self) -> Any:
+        began = time.perf_counter()
         try:
-            return next(self._fresh)
+            index = next(self._fresh)
         except StopIteration:
             if not self.endless:
                 raise
+        else:
+            self._latest_draws.append(time.perf_counter() - began)
+            return index
         self._fresh, self._epochs = iter(self._sampler), self._epochs + 1
         return next(self._fresh)
 
@@ -146,6 +168,11 @@ class LoaderFeed(Feed):
     def tap(self) -> Tap:
         assert self._used is not None
         return self._used.tap
+
+    @property
+    def draw_seconds(self) -> float | None:
+        """That the sampler usually takes for a batch's indices."""
+        return None if self._used is None else self._used.tap.draw_seconds
 
     @property
     def workers(self) -> int:  # type: ignore[override]
