@@ -32,6 +32,8 @@ _ACCELERATORS_SECONDS = 0.5
 _BURST = 8
 _BLOCK_SHARE = 0.8
 """Of the budget that blocks may take: second opinions need the rest."""
+_LONGEST_ROUND = 1.5
+"""Of the budget, a round of whole bursts: one that is an estimate tells more than many of what was ready before."""
 EXCHANGES_ALONE = 3
 """Of which the first makes connections and does not count."""
 _FEWEST_COLD_STEPS = 6
@@ -184,7 +186,7 @@ def plan_blocks(
         whole = _estimate_seconds(
             visits, pace, BlockSize(min(1, settle), 1), bursts, bursts, alone_rounds=1
         )
-        if whole.round_seconds * FEWEST_ROUNDS <= _BLOCK_SHARE * budget:
+        if whole.round_seconds <= _LONGEST_ROUND * budget:
             return whole
     return _estimate_seconds(
         visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1
