@@ -72,7 +72,11 @@ def main() -> None:
             continue
         progress(*rows[-1])
     columns = zip(heads, zip(*rows, strict=True), strict=True)
-    counts = [f"{head} {column.count('yes')}" for head, column in columns if "no" in column]
+    counts = [
+        f"{head} {column.count('yes')}"
+        for head, column in columns
+        if set(column) <= set(_MARKS.values())
+    ]
     counted = f"of {len(rows)}: {', '.join(counts)}"
     deliver("\n\n".join([machine(), table(heads, rows), counted]), Path(given.out))
 

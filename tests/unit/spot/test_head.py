@@ -204,6 +204,38 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path):
     assert "wanted" not in what
 
 
+def test_a_server_that_goes_while_it_saves_at_the_end_is_awaited_and_all_is_saved_again(tmp_path):
+    class Leaving(_Fleet):
+        gone = False
+
+        def has_saved(self, seconds=0.0):
+            if self.asked.count("begin_saving") and not self.gone:
+                self.gone = True
+                self._coming += [
+                    ("server1", False, RuntimeError("its machine is gone")),
+                    ("server2", True, (("", 2), 0, ())),
+                ]
+                return None
+            return super().has_saved(seconds)
+
+        def is_gone(self, error):
+            return True
+
+    fleet = Leaving(tmp_path, disk=0)
+    append_row(tmp_path / WISHES, do="stop")
+    TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
+    assert fleet.asked.count("begin_saving") == 2
+    events = [each["what"] for each in Tail(tmp_path / EVENTS).read_new_rows()]
+    assert events[events.index("server lost") :] == [
+        "server lost",
+        "wanted",
+        "server joined",
+        "checkpoint",
+        "ended",
+    ]
+    assert (tmp_path / "model.pt").read_bytes() == b"saved"
+
+
 def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(tmp_path, monkeypatch):
     """Whoever rented it may be gone, and its machine costs money for as long as it runs."""
 

@@ -273,11 +273,10 @@ class TrainingHead:
         """Let workers end what they are at, save all of it, and say how the books stand."""
         self._stop = True
         books, missing = self._end_training()
-        tries = _END_TRIES
         # a server that goes while it saves takes with it what it applied since the checkpoint before
-        while missing is None and tries:
-            tries -= 1
-            self._await_successors()
+        for _ in range(_END_TRIES):
+            if missing is not None or not self._await_successors():
+                break
             books, missing = self._end_training()
         if missing is None:
             unchecked = "a server was missing at the end, so they could not be checked"
@@ -334,17 +333,22 @@ class TrainingHead:
         books: dict[str, Any] = self._fleet.ask("books").model_dump()
         return books, self._reconcile()
 
-    def _await_successors(self) -> None:
-        """Wait until the loss of a server is known and its successor is there, with workers for what it lacks."""
-        lost, until = tuple(self._servers), time.monotonic() + _END_SECONDS
-        while time.monotonic() < until:
+    def _await_successors(self) -> bool:
+        """Wait until the loss of a server is known and all are there again, with workers for what they lack.
+
+        Whether they are.
+        """
+        before = tuple(self._servers) if self._has_servers() else None
+        until = time.monotonic() + _END_SECONDS
+        while not self._has_servers() or tuple(self._servers) == before:
+            if time.monotonic() > until:
+                return False
             self._take_changes()
-            if self._has_servers() and tuple(self._servers) != lost:
-                break
         if self._fleet.ask("end", self._diverged is None):
             for place in self._orders.workers:
                 if not self._is_there(place.name):
                     self._start_worker(place)
+        return True
 
 
 def main(folder: Path) -> int:

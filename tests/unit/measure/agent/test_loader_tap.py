@@ -30,8 +30,23 @@ def test_a_block_s_lists_take_as_long_as_the_sampler_does_even_where_there_are_n
             yield [1]
 
     tap = Tap(None, draw())
-    tap.ask_only_for(tap.take_lists(1))
+    tap.ask_only_for(tap.take_lists(2)[1:])
     for is_left in (True, False):
         began = time.perf_counter()
         assert next(tap, None) == ([1] if is_left else None)
         assert time.perf_counter() - began >= 0.002
+
+
+def test_what_a_sampler_takes_to_begin_is_no_draw():
+    """A shuffle of all samples belongs to the epoch's start, and steps are not made to wait for it again."""
+
+    def draw():
+        time.sleep(0.2)
+        while True:
+            yield [1]
+
+    tap = Tap(None, draw())
+    tap.take_lists(1)
+    assert tap.draw_seconds is None
+    tap.take_lists(1)
+    assert tap.draw_seconds < 0.1

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from statistics import median
+from statistics import median_low
 from types import ModuleType
 from typing import Any
 
@@ -49,9 +49,9 @@ class Tap:
         """Seconds for each of a block's own lists."""
 
     @property
-    def draw_seconds(self) -> float:
-        """That the sampler usually takes for a list."""
-        return median(self._latest_draws) if self._latest_draws else 0.0
+    def draw_seconds(self) -> float | None:
+        """That the sampler usually takes for a list; ``None`` as long as only the first is known, which may shuffle."""
+        return median_low(self._latest_draws) if len(self._latest_draws) > 1 else None
 
     def __iter__(self) -> Tap:
         return self
@@ -72,7 +72,7 @@ class Tap:
     def ask_only_for(self, lists: Iterable[Any]) -> None:
         """A block's own lists from now on."""
         self.queue = deque(lists)
-        self._spent = self.draw_seconds
+        self._spent = self.draw_seconds or 0.0
 
     def must_not_end(self) -> None:
         """Start the sampler over at its end, as a loop that must not run out of batches needs."""
@@ -171,8 +171,8 @@ class LoaderFeed(Feed):
 
     @property
     def draw_seconds(self) -> float | None:
-        """That the sampler usually takes for a batch's indices."""
-        return None if self._used is None else self._used.tap.draw_seconds
+        """That the sampler usually takes for a batch's indices; a stream has none."""
+        return None if self._used is None or self.kind != "map" else self.tap.draw_seconds
 
     @property
     def workers(self) -> int:  # type: ignore[override]
