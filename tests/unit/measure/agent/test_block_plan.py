@@ -80,8 +80,11 @@ def test_what_is_expected_counts_what_is_read_without_being_timed():
         plan_blocks(VISITS, StepPace(3.0, 2, reading_seconds=wait, ahead=4), budget=40)
         for wait in (0.0, 2.0)
     )
-    assert quick.expected_seconds == quick.round_seconds == slow.round_seconds
     reading = [visit for visit in VISITS if visit.reads_data]
+    assert quick.expected_seconds == quick.round_seconds
+    # a step that waits for two of its three seconds takes one without reading
+    replayed = sum(slow.block_size(visit).total_steps for visit in VISITS if visit not in reading)
+    assert slow.round_seconds == replayed * 1.0 + len(reading) * slow.data.total_steps * 3.0
     assert slow.expected_seconds == slow.round_seconds + 2.0 * (
         slow.data.total_steps + 4 * len(reading)
     )
@@ -96,6 +99,15 @@ def test_where_no_three_rounds_fit_one_of_whole_bursts_is_run():
     """Of a part of a burst nothing is waited for: four workers of 2 s looked like a step of 2 ms."""
     planned = plan_blocks(VISITS, StepPace(1.0, workers=4), budget=30)
     assert planned.data == planned.cold == BlockSize(4, 4)
+
+
+def test_steps_that_wait_for_workers_are_measured_in_whole_bursts_however_long():
+    """Four workers of 8 s in a budget of 10 s looked like a step of 1 ms."""
+    pace = StepPace(2.0, workers=4, reading_seconds=0.9, ahead=8)
+    assert plan_blocks(VISITS, pace, budget=10).data == BlockSize(4, 4)
+    # GIVEN workers that training does not wait for
+    kept_up = StepPace(2.0, workers=4, reading_seconds=0.1, ahead=8)
+    assert plan_blocks(VISITS, kept_up, budget=10).data == BlockSize(1, 1)
 
 
 @given(st.floats(1e-4, 20), st.integers(0, 16), st.integers(1, 8), st.booleans(), st.floats(5, 600))

@@ -86,6 +86,8 @@ class ReadingPattern(NamedTuple):
     """Seconds that an iterator and its first batch took to come."""
     is_remade: bool = False
     """Its loader was made again for another epoch."""
+    waited: float = 0.0
+    """Seconds that batches of the script's own epochs were waited for."""
 
     @property
     def per_step(self) -> int:
@@ -163,9 +165,8 @@ class Feed:
     @property
     def wait_of_a_step(self) -> float:
         """Seconds that a step of the script's own epochs waited for its batches, the start of workers left out."""
-        return max(0.0, self.handed.wait - (self.learned.startup or 0.0)) / max(
-            1, self.learned.steps
-        )
+        learned = self.learned
+        return max(0.0, learned.waited - (learned.startup or 0.0)) / max(1, learned.steps)
 
     @property
     def per_step(self) -> int:
@@ -313,6 +314,7 @@ class Feed:
             self.learned = self.learned._replace(startup=ended - self.learned.asked, asked=None)
         if self.mode == "real":
             self.ring.offer(batch)
+            self.learned = self.learned._replace(waited=self.learned.waited + ended - began)
         return batch, ended - began
 
     def read_endlessly(self) -> Any:

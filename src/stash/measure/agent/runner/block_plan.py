@@ -34,6 +34,8 @@ _BLOCK_SHARE = 0.8
 """Of the budget that blocks may take: second opinions need the rest."""
 _LONGEST_ROUND = 1.5
 """Of the budget, a round of whole bursts: one that is an estimate tells more than many of what was ready before."""
+_WAITS = 0.25
+"""Of a step, from which it waits for the loader's workers and not only for the first of a burst."""
 EXCHANGES_ALONE = 3
 """Of which the first makes connections and does not count."""
 _FEWEST_COLD_STEPS = 6
@@ -179,14 +181,17 @@ def plan_blocks(
     fits = int(_BLOCK_SHARE * budget / FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
     fitting = min(max(1, fits - 1), steps)
     data = BlockSize(1 if fits > 1 or pace.workers else min(1, settle), fitting)
-    if (
-        pace.workers
-    ):  # of a part of a burst nothing is waited: rather whole ones, and the shortest of all others
+    if pace.workers:
+        # Of a part of a burst nothing is waited for: rather whole ones, and the shortest of all others. Where steps
+        # wait for workers, emptying queues for parts would take as long.
         bursts = BlockSize(burst, burst)
         whole = _estimate_seconds(
             visits, pace, BlockSize(min(1, settle), 1), bursts, bursts, alone_rounds=1
         )
-        if whole.round_seconds <= _LONGEST_ROUND * budget:
+        if (
+            pace.reading_seconds > _WAITS * pace.step_seconds
+            or whole.round_seconds <= _LONGEST_ROUND * budget
+        ):
             return whole
     return _estimate_seconds(
         visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1
@@ -202,7 +207,12 @@ def _estimate_seconds(
     alone_rounds: int = 2,
 ) -> Plan:
     sizes = Plan(replay, data, cold, 0.0, alone_rounds)
-    timed = sum(sizes.block_size(visit).total_steps for visit in visits) * pace.step_seconds
+    without_reading = max(0.0, pace.step_seconds - pace.reading_seconds)
+    timed = sum(
+        sizes.block_size(visit).total_steps
+        * (pace.step_seconds if visit.reads_data else without_reading)
+        for visit in visits
+    )
     read = data.total_steps + sum(pace.ahead for visit in visits if visit.reads_data)
     return replace(sizes, round_seconds=timed, expected_seconds=timed + read * pace.reading_seconds)
 

@@ -74,14 +74,15 @@ class BlockRunner:
     ) -> None:
         self._rank, self._loops = rank, loops
         visits = round_of_visits(rungs, 0, rank.place.world_size)
+        reading = max((feed.wait_of_a_step for feed in rank.feeds), default=0.0)
         own = StepPace(
-            step_seconds=step_seconds,
+            step_seconds=max(step_seconds, reading),
             workers=max((feed.workers for feed in rank.feeds), default=0),
             batches_per_step=max((feed.per_step for feed in rank.feeds), default=1),
             accelerator=rank.device.type != "cpu",
             reads_ahead=any(feed.learned.reads_ahead for feed in rank.feeds),
             agreement_seconds=_agreement_seconds(rank),
-            reading_seconds=max((feed.wait_of_a_step for feed in rank.feeds), default=0.0),
+            reading_seconds=reading,
             ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
         )
         self._plan = rank.agree(

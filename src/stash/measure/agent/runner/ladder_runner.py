@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 from typing import Any
 
@@ -269,6 +270,7 @@ class LadderRunner(script.Listener):
     def _warm_up(self) -> Generator[None, None, float]:
         """Take ordinary steps until they are steady; the value is the last step's seconds.
 
+        Where they never were, as those that wait for a burst of the loader's workers, it is the mean of the last four.
         What trains is seen by what steps read, so the last of them is none in front of which validation was read.
         """
         fewest, most = _WARM_UP_STEPS
@@ -276,16 +278,20 @@ class LadderRunner(script.Listener):
         begun = clock.synchronize()
         durations: list[float] = []
 
+        def is_steady() -> bool:
+            return len(durations) >= 2 and abs(durations[-1] / durations[-2] - 1) < _STEADY
+
         def decide(surprised: list[bool]) -> bool:
-            steady = len(durations) >= 2 and abs(durations[-1] / durations[-2] - 1) < _STEADY
             spent = clock.now() - begun > _SHARE * self.rank.orders.budget
-            warm = len(durations) >= (_FEWEST_LONG_STEPS if spent else fewest) and (steady or spent)
+            warm = len(durations) >= (_FEWEST_LONG_STEPS if spent else fewest) and (
+                is_steady() or spent
+            )
             return (warm and not any(surprised)) or len(durations) >= most
 
         self.rank.publish(PhaseBegun("warm-up"))
         while True:
             if self.rank.agree(self.loops.is_surprised, decide):
-                return durations[-1]
+                return durations[-1] if is_steady() else fmean(durations[-4:])
             last = clock.synchronize()
             yield
             durations.append(clock.synchronize() - last)
