@@ -16,8 +16,9 @@ from statistics import fmean
 
 from stash.core.formatting import join_names
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, SCREENED, WORTH, is_proven
+from stash.fix.decision import ARMS, LOOKS, SCREENED, WORTH, is_proven
 from stash.fix.final_comparison import (
+    FINALS,
     find_rungs,
     fits_only_in_turns,
     leave_out,
@@ -45,14 +46,22 @@ from stash.fix.turns import saves_only_together, settle_in_turns
 
 _MOST_OF_IT = 0.25
 """Of what a change saves alone: where it takes off less beside another that saves as much, they do the same."""
+_SURE_LEAD = 0.3
+"""Of the step: what seems to save that much is proven at once."""
 _UNKNOWN = 0.05
 """Of the step: what a change without a forecast is ranked as."""
 
 
 def find_changes(search: Search) -> Final:
     """Try, combine, prove; what was proven until an interrupt, or the end of the time, is kept."""
+    proven = search.final
     try:
-        prove_changes(search, _combine_best(search, _try_all(search)))
+        rest = _launch_lead(search, _rank_by_forecast(search))
+        proven = _prove_lead(search)
+        chosen = _combine_best(search, _try_all(search, rest))
+        if chosen != proven.kept:
+            prove_changes(search, chosen, FINALS - 1 if proven.kept else FINALS)
+        _keep_lead(search, proven)
         train_longer(search)
     except KeyboardInterrupt:
         search.conclude(interrupted=True)
@@ -61,6 +70,7 @@ def find_changes(search: Search) -> Final:
         )
     except OutOfTimeError:
         _settle_candidates(search, NO_TIME, NO_PROOF)
+    _keep_lead(search, proven)
     rest = [each for each in search.candidates if each.standing == "left out" and not each.why]
     search.set_standing(rest, "left out", "not tried")
     return search.final
@@ -77,13 +87,42 @@ def _settle_candidates(search: Search, untried: str, unproven: str) -> None:
             )
 
 
-def _try_all(search: Search) -> list[Candidate]:
+def _prove_lead(search: Search) -> Final:
+    """Prove a lead that saves much before anything else is tried, which may take all the time; what is found by then.
+
+    The comparison is one of those among which the error rate is shared; the rest is proven beside it, or not at all.
+    """
+    lead = search.find_candidates(search.base)
+    saved = sum(saved_seconds(each) for each in lead)
+    if saved < _SURE_LEAD * search.typed or not search.budget.has_room(LOOKS[0] * ARMS):
+        return search.final
+    prove_changes(search, search.base, 1)
+    if any(each.standing in ("failed", "other training") for each in lead):
+        search.compare_with(TYPED)
+    elif not search.final.kept:
+        search.set_standing(lead, "left out", "")  # it is proven beside the others, if ever
+    return search.final
+
+
+def _keep_lead(search: Search, proven: Final) -> None:
+    """What was proven first is kept where nothing was proven beside it, unless it was seen to train something else."""
+    if not proven.kept or search.final.kept or search.final.proof is not None:
+        return
+    lead = search.find_candidates(proven.kept)
+    search.conclude(**{**vars(proven), "interrupted": search.final.interrupted})
+    for each in lead:
+        if proven.together is not None:
+            each.note_saving(proven.together)
+    search.set_standing(lead, "kept", "")
+
+
+def _try_all(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     """Launch what may pay, twice; the value is what looks worth more.
 
     Where one change saves much in turns, everything else is tried beside it: what hides behind a step that waits
     shows only once it does not. What turns have shown is not launched to be seen once more.
     """
-    active = settle_in_turns(search, _launch_lead(search, _rank_by_forecast(search)))
+    active = settle_in_turns(search, wanted)
     for each in [
         each for each in active if _needs_consent(search, each) and each.saves is not None
     ]:

@@ -28,7 +28,7 @@ PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
 _FUTILE = 2
 """Rounds after which a final comparison ends if they show nothing that is worth a change."""
-_FINALS = 2
+FINALS = 2
 """Final comparisons at most: one again with less, where more than one change was not shown, or with the same where
 that contradicts what was seen before."""
 _SURE = 0.2
@@ -37,16 +37,16 @@ _WORTH_TIME = 0.05
 """Of the step: while so much seems to be saved, rounds go on until time is up, however noisy."""
 
 
-def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
-    """The final comparisons."""
+def prove_changes(search: Search, chosen: Arm, comparisons: int = FINALS) -> None:
+    """The final comparisons, of which so many are left of all."""
     goes_on = False
-    for number in range(_FINALS):
+    for number in range(comparisons):
         if not chosen:
             return
         if not goes_on:
             search.stages.pop("final", None)
             statements = 1 if len(chosen) == 1 else 2 * len(chosen) + 1
-            search.conclude(statements=_FINALS * statements)
+            search.conclude(statements=FINALS * statements)
         alone = {
             each.name: saved_seconds(each)
             for each in search.find_candidates(chosen)
@@ -78,14 +78,14 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
         in_time = search.budget.has_room(len(LOOKS)) or (left and fits_only_in_turns(search, left))
         if left == chosen or not in_time:
             left = ()
-        if not left or number + 1 == _FINALS:
+        if not left or number + 1 == comparisons:
             search.set_standing(
                 [each for each in search.find_candidates(chosen) if each.standing == "left out"],
                 "unproven",
                 "not shown in time",
             )
             search.conclude(kept=(), together=None)
-        if not left and number + 1 < _FINALS and not search.budget.is_short(0):
+        if not left and number + 1 < comparisons and not search.budget.is_short(0):
             left = _try_once_more(search, chosen, alone)
         goes_on = left != chosen and len(left) == 1 and _has_whole_rounds(search, left)
         chosen = left
