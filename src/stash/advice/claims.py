@@ -36,7 +36,9 @@ class Claims(Record):
     """What a breakdown supports; compute is never among its stalls."""
 
     kind: Kind
-    """``run`` where what lies between steps leads; ``estimate`` after fewer than three rounds: nothing is named."""
+    """``run`` where what lies between steps leads; ``estimate`` after fewer than three rounds, which name nothing but
+    what the job's first steps show by themselves.
+    """
     certain: tuple[Stall, ...] = ()
     """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
     open: tuple[Stall, ...] = ()
@@ -91,6 +93,8 @@ def may_claim(breakdown: Breakdown) -> Claims:
             return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
         return Claims(kind="cannot tell", other_job=True, unknown=unknown)
     if breakdown.repetitions < MIN_ROUNDS:
+        if (leads := _waits_as_typed_too(breakdown)) is not None:
+            return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
         return Claims(kind="estimate", unknown=unknown)
     step = breakdown.step_seconds
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
@@ -191,6 +195,19 @@ def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
         if least > next_to_it:
             return stall
     return None
+
+
+def _waits_as_typed_too(breakdown: Breakdown) -> Stall | None:
+    """The stall on data that is most of a step by few rounds, where steps as typed mostly waited for their loader."""
+    typed = breakdown.as_typed
+    waited = breakdown.waits.cold if breakdown.waits.cold is not None else breakdown.waits.warm
+    if typed is None or typed.first.loading < typed.first.step.value / 2:
+        return None
+    half = breakdown.step_seconds / 2
+    stalls = [stall for stall in breakdown.stalls if stall.name in DATA_STALLS]
+    largest = max(stalls, key=lambda stall: stall.seconds, default=None)
+    agrees = largest is not None and largest.seconds > half and waited is not None and waited > half
+    return largest if agrees else None
 
 
 # Between steps

@@ -18,7 +18,7 @@ from stash.advice.stopping import FIRST_ROUNDS, budget_to_decide, find_undecidab
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
 from stash.analysis.run_account import RunAccount, RunRow
-from stash.analysis.stability import other_job
+from stash.analysis.stability import MIN_ROUNDS, other_job
 from stash.analysis.step_figures import StepFigures, make_figures
 from stash.core.formatting import join_names, plus_minus
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, NOT_ASKED
@@ -220,8 +220,8 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
 def _if_open(case: Case, claims: Claims, sentences: Sequence[str]) -> tuple[str, ...]:
     """What to do about stalls that are not certain and would be large, the largest estimate first.
 
-    Of steps that vary too much to tell, about data that they waited for half of the time as they were typed. Without
-    what is in ``sentences`` already.
+    Of steps that vary too much to tell, about data that they waited for half of the time as they were typed; of an
+    estimate, about what is most of it. Without what is in ``sentences`` already.
     """
     found: list[str] = []
     large = [
@@ -229,6 +229,9 @@ def _if_open(case: Case, claims: Claims, sentences: Sequence[str]) -> tuple[str,
     ]
     if claims.noisy and _mostly_waits_as_typed(case.breakdown):
         large = [stall for stall in case.breakdown.stalls if stall.name == DATA_STALLS[0]]
+    if claims.kind == "estimate":
+        half = case.breakdown.step_seconds / 2
+        large = [each for each in case.breakdown.stalls[1:] if each.seconds > half]
     for stall in sorted(large, key=lambda stall: -stall.seconds):
         place = (
             None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
@@ -419,14 +422,18 @@ def _other_rows(case: Case, claims: Claims) -> list[RunRow]:
     return sorted(others, key=lambda row: -row.seconds)
 
 
+def _count_rounds(case: Case) -> str:
+    """One or two, in words."""
+    what = "set" if case.profile.settings.isolated else "round"
+    launches = " of launches" if case.profile.settings.isolated else ""
+    one = case.breakdown.repetitions == 1
+    return f"one {what}{launches}" if one else f"two {what}s{launches}"
+
+
 def _estimate_text(case: Case) -> str:
-    one, more = (
-        ("set of launches", "sets of launches")
-        if case.profile.settings.isolated
-        else ("round", "rounds")
-    )
-    count = f"One {one} was" if case.breakdown.repetitions == 1 else f"Two {more} were"
-    text = f"{count} measured: an estimate of each stall, and no verdict."
+    were = "was" if case.breakdown.repetitions == 1 else "were"
+    count = _upper(_count_rounds(case))
+    text = f"{count} {were} measured: an estimate of each stall, and no verdict."
     waits = case.breakdown.waits
     wait, names = (
         (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
@@ -480,8 +487,15 @@ def _stalls_text(case: Case, claims: Claims) -> str:
         for stall in leading:
             why = why_stall(case, stall.name)
             text += f" {stall.name.capitalize()}: {why}." if why else ""
-    if case.breakdown.is_other_job and case.breakdown.as_typed is not None:
-        text += f" {other_job(case.breakdown.as_typed)}"
+    typed = case.breakdown.as_typed
+    if case.breakdown.is_other_job and typed is not None:
+        text += f" {other_job(typed)}"
+    elif case.breakdown.repetitions < MIN_ROUNDS and typed is not None:
+        first = typed.first
+        text += (
+            f" That is of {_count_rounds(case)}; {first.steps} steps as typed waited {format_seconds(first.loading)} of "
+            f"{format_seconds(first.step.value)} for the loader, too."
+        )
     rivals = [stall for stall in claims.open if (stall.high or 0.0) > (leading[0].low or 0.0)]
     return (
         f"{text} Others are not known well enough: {_upper_ends(written, rivals)}."

@@ -266,6 +266,17 @@ CASES: Mapping[str, Profile] = {
     "two rounds": build({name: values[:2] for name, values in CALM.items()}),
     "two sets of launches": own_launches(sets=2),
     "a single round": build(flat(1, **PREP), block_extra={"warm": {"wait_seconds": 0.04}}),
+    **{
+        f"a single round of steps that wait, as {waited:g} ms of first steps of 200 ms do": as_typed(
+            build(
+                flat(1, solo=0.02, crowd=0.02, node=0.02, warm=0.2),
+                block_extra={"warm": {"wait_seconds": 1.8}},
+            ),
+            0.2,
+            wait_seconds=waited / 1e3 * 10,
+        )
+        for waited in (170, 20)
+    },
     "steps that vary by more than themselves": job(times=NOISY),
     "steps that vary so, and epoch starts": starts(times=NOISY),
     # Without the prep stall of 140 less 100 ms 60 of 100 are won; at 190 ms only 10, so prep comes first.
