@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from stash.advice.case import Case, Remedy
+from stash.advice.loader_remedies import one_rank_sends
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.run_account import RunRow, SlowLine
@@ -232,7 +233,8 @@ def loop_remedies(case: Case) -> list[Remedy]:
     seen = sum(place.seconds for place in run.places if place.row == LOOP)
     # places were looked at beside other work, which stretches them
     part = min(1.0, row.seconds / seen)
-    return [_less_often(case, place, part * place.seconds) for place in places]
+    sends = one_rank_sends(case) if any(place.prepares for place in places) else []
+    return [*sends, *(_less_often(case, place, part * place.seconds) for place in places)]
 
 
 def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:

@@ -121,6 +121,32 @@ def train(look):
     }
 
 
+def test_what_a_generator_does_with_a_batch_is_the_loops_own_though_the_model_was_never_seen(
+    tmp_path: Path,
+) -> None:
+    """A model of microseconds, whose batches one rank prepares in 10 ms and sends: that counted as its forward pass."""
+    script = """
+def batches(look):
+    look("input", 0.5)
+    look("forward", 4.0)
+    yield
+def train(look):
+    for batch in batches(look):
+        compute(look)
+        look("loop", 0.125)
+def compute(look):
+    look("forward", 0.25)
+"""
+    places = run(tmp_path, script)
+    assert places.move_to_loop() == 4.0
+    assert {(row["row"], row["line"]) for row in places.rows()} == {
+        (INPUT, 3),
+        (LOOP, 4),
+        (FORWARD, 11),
+        (LOOP, 9),
+    }
+
+
 def test_without_a_batch_a_pass_ends_where_the_last_gradients_are_computed(tmp_path: Path) -> None:
     script = """
 import torch

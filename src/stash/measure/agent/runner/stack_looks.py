@@ -91,6 +91,11 @@ class _Look(NamedTuple):
         return ScriptLine(call.file, line)
 
 
+def _hands_out(look: _Look, asked: set[tuple[_Call, int]]) -> bool:
+    """Whether it works on a batch below one of the lines that ``asked`` for it, as generators around a loader do."""
+    return not look.models and any(known in asked for known in look.own[1:])
+
+
 class Places:
     """Looks at one ``thread``; ``row_now()`` is the row that it is in."""
 
@@ -241,7 +246,21 @@ class Places:
 
     def move_to_loop(self) -> float:
         """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
-        return self._relabel(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
+        known = self._relabel(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
+        asked = self._find_asking_lines()
+        return known + self._relabel(
+            FORWARD, lambda look: _hands_out(look, asked), row=LOOP, prepares=True
+        )
+
+    def _find_asking_lines(self) -> set[tuple[_Call, int]]:
+        """Of the innermost function that all of a step was seen in, the lines that lead to the loader."""
+        asks = [look.own for look in self._looks if look.row == INPUT]
+        if not asks:
+            return set()
+        stacks = ({call for call, _ in look.own} for look in self._looks if look.row in IN_STEPS)
+        shared = set.intersection(*stacks)
+        loop = next((call for call, _ in asks[0] if call in shared), None)
+        return {known for own in asks for known in own if known[0] == loop}
 
     def move_to_forward(self) -> float:
         """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``."""
