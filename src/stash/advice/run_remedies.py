@@ -39,6 +39,10 @@ _TRAINS = re.compile(r"\.(backward|step|zero_grad)\(")
 _COLLECTS = re.compile(r"\bcollect\(")
 _TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
 _GRADIENT = re.compile(r"\.grad\b")
+_AVERAGES = re.compile(
+    r"\.lerp_?\(|\.mul_\(.*\.add_\(|\bema\b|\b(ema|average)\w*\.(update|step)\w*\(", re.I
+)
+"""Of parameters, one after the other."""
 _METRIC = re.compile(
     r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I
 )
@@ -246,9 +250,15 @@ def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
             f"one by one, or only every {SELDOM} steps"
         )
         return Remedy(text, saves, name="gradients", of_run=True)
-    if _TO_HOST.search(place.text):
+    if _TO_HOST.search(place.text) and not case.is_on_cpu:
         text = f"Keep the number on the device at {where} (`.detach()`), and read it every {SELDOM} steps"
-        return Remedy(text, saves, name="item", knob="" if case.is_on_cpu else "items", of_run=True)
+        return Remedy(text, saves, name="item", knob="items", of_run=True)
+    if _AVERAGES.search(place.text):
+        text = (
+            f"Average all parameters at once at {where}: `torch._foreach_lerp_`, or "
+            "`torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`"
+        )
+        return Remedy(text, name="average", of_run=True)
     if _METRIC.search(place.text):
         text = f"Update the metric at {where} on the device, every {SELDOM} steps, and compute it once an epoch"
         return Remedy(text, saves, name="metric", of_run=True)
