@@ -17,6 +17,7 @@ from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
     COLLECTOR,
+    COMPILATION,
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
@@ -305,6 +306,18 @@ def collector_remedies(case: Case) -> list[Remedy]:
     ]
 
 
+def compilation_remedies(case: Case) -> list[Remedy]:
+    row = _find_row(case, COMPILATION)
+    if row is None:
+        return []
+    often = "" if row.each is None else f" ({format_seconds(row.each.value)} each time)"
+    shapes = (
+        "Give the compiled model shapes and values that stay: pad batches to a few lengths, drop_last=True, or "
+        f"`torch.compile(dynamic=True)`{often}; TORCH_LOGS=recompiles says what changed"
+    )
+    return [Remedy(shapes, row.seconds, name="recompiles", of_run=True, first=True)]
+
+
 def own_collective_remedies(case: Case, stall: str) -> list[Remedy]:
     """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
     run = case.breakdown.run
@@ -336,6 +349,7 @@ def interpreter_remedies(case: Case) -> list[Remedy]:
 RUN_REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
     LOOP: loop_remedies,
     COLLECTOR: collector_remedies,
+    COMPILATION: compilation_remedies,
     INTERPRETER: interpreter_remedies,
     EPOCH_START: epoch_start_remedies,
     EPOCH_END: epoch_end_remedies,

@@ -7,6 +7,7 @@ from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLin
 from stash.core.ledger_rows import (
     CHECKPOINT,
     COLLECTOR,
+    COMPILATION,
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
@@ -18,6 +19,7 @@ from stash.core.units import format_count, format_seconds
 SUBJECTS = {
     LOOP: ("The script's own code", "takes"),
     COLLECTOR: ("Python's garbage collector", "takes"),
+    COMPILATION: ("Compiling again (torch.compile)", "takes"),
     INTERPRETER: (
         "Waiting for Python's interpreter, which another thread of the script has,",
         "takes",

@@ -19,6 +19,7 @@ from stash.core.ledger_rows import (
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
+    COMPILATION,
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
@@ -39,7 +40,7 @@ COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
 """Rows of a ledger that compute is."""
 NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
-IN_COMPUTE = (LOOP, COLLECTOR, INTERPRETER)
+IN_COMPUTE = (LOOP, COLLECTOR, COMPILATION, INTERPRETER)
 """Rows that the lowest rung contains, and that are no computing of the job's."""
 RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
@@ -267,7 +268,7 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     if seconds <= 0:
         return None
     count = min(ledger.timed_steps for ledger in ledgers)
-    if name == COLLECTOR:
+    if name in (COLLECTOR, COMPILATION):
         count = max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
     found = _occurrences(ledgers, name).values()
     each = Interval(value=sum(found) / len(found)) if found else None

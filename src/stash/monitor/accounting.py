@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_START, EVALUATION
+from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, COMPILATION, EPOCH_START, EVALUATION
 from stash.measure.protocol.stamped import StampedStep, StepStage
 from stash.monitor.records import LateRank
 
@@ -28,6 +28,7 @@ NOW_AND_THEN: Mapping[str, StepStage] = {
     EVALUATION: StepStage.EVALUATION,
     CHECKPOINT: StepStage.CHECKPOINT,
     COLLECTOR: StepStage.COLLECTOR,
+    COMPILATION: StepStage.COMPILATION,
 }
 """Stages that few steps have, by the names of a ledger's rows, which are their stalls' names as well."""
 STAGES = (

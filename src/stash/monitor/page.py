@@ -132,6 +132,7 @@ _GOES_INTO = {
     "evaluation": "evaluation",
     "checkpoint": "saving checkpoints",
     "collector": "Python's garbage collector",
+    "compilation": "torch.compile, for the first time or again",
 }
 
 

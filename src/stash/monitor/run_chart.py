@@ -19,6 +19,7 @@ SERIES = {
     "other": "loop",
     "epoch start": "start",
     "collector": "plain",
+    "compilation": "plain",
     "disturbed": "shade",
 }
 """Whose colour a stall has, of those that the ladder calls otherwise."""

@@ -36,6 +36,7 @@ DOES = {
     StepStage.EVALUATION: "evaluate",
     StepStage.CHECKPOINT: "save a checkpoint",
     StepStage.COLLECTOR: "collect garbage",
+    StepStage.COMPILATION: "compile again",
 }
 """What ranks do in a stage."""
 _DIGITS = 6

@@ -148,6 +148,7 @@ ROWS = {
 BETWEEN = {
     "loop": "the script's own code between steps, on the training thread; in the table of the step it is part of compute",
     "collector": "Python's garbage collector; in the table of the step it is part of compute",
+    "compilation": "torch.compile after the first step: again; in the table of the step it is part of compute",
     "interpreter": "waiting for another thread to release Python's interpreter; in the table of the step it is part of "
     "compute",
     "epoch start": "once an epoch, the time until a new iterator of the loader gives its first batch: starting workers, "

@@ -355,6 +355,9 @@ CASES: Mapping[str, Profile] = {
             places=(at("collector", "gc.collect()", 0.0125),),
         )
     ),
+    "compilation: 15 ms in each step": job(
+        ledger(now_and_then={"compilation": dict.fromkeys(range(84, 100), 0.015)})
+    ),
     "loop: most of a step": places("loop", "metric.update(out, y)", 0.015),
     **{
         f"loop: {text}": places("loop", text, 0.010)

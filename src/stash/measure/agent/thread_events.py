@@ -67,6 +67,9 @@ class ThreadEvent(IntEnum):
     """What came since belongs to no step."""
     SCRIPT_GOES_ON = auto()
     """What Stash did after ``STEPPED`` is over."""
+    COMPILATION_BEGINS = auto()
+    """torch.compile compiles, for the first time or again."""
+    COMPILATION_ENDED = auto()
 
 
 INTERRUPTIONS = frozenset(
@@ -77,6 +80,7 @@ INTERRUPTIONS = frozenset(
         ThreadEvent.COLLECTIVE_BEGINS,
         ThreadEvent.SAVE_BEGINS,
         ThreadEvent.COLLECTION_BEGINS,
+        ThreadEvent.COMPILATION_BEGINS,
     }
 )
 """What the thread does next it does in the midst of something else …"""
@@ -87,6 +91,7 @@ RETURNS = frozenset(
         ThreadEvent.COLLECTIVE_ENDED,
         ThreadEvent.SAVE_ENDED,
         ThreadEvent.COLLECTION_ENDED,
+        ThreadEvent.COMPILATION_ENDED,
     }
 )
 """… and goes back to it then."""

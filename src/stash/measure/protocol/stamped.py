@@ -46,12 +46,14 @@ class StepStage(IntEnum):
     CHECKPOINT = 13
     COLLECTOR = 14
     """Python's, in full collections."""
+    COMPILATION = 15
+    """Of torch.compile, for the first time or again."""
 
 
 LOADERS = 4
 """With waits of their own in a row; what any further ones make a step wait for is added to the last one's."""
 NUMBER, BEGAN, ENDED = 0, 1, 2
-DELAY = StepStage.COLLECTOR + 1
+DELAY = StepStage.COMPILATION + 1
 INPUT_DELAY, EXCHANGE_DELAY, SWITCHES, INPUTS = range(DELAY + 1, DELAY + 5)
 GRADIENTS = INPUTS + LOADERS
 FIELDS = GRADIENTS + 1
@@ -60,7 +62,7 @@ ROW = struct.Struct("d" * FIELDS)
 ROWS = 1150
 HEAD = 4096
 SIZE = HEAD + ROWS * ROW.size
-_MAGIC = b"stash.04"
+_MAGIC = b"stash.05"
 _FIXED = struct.Struct("8s qqqqqd")
 """Magic, rank, ranks, local rank, node, process, Unix time less the monotonic clock."""
 _LIVE = 64

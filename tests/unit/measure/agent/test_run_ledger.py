@@ -12,6 +12,7 @@ from stash.core.ledger_rows import (
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
+    COMPILATION,
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
@@ -191,23 +192,28 @@ def test_a_second_optimizers_pass_over_the_same_batch_is_no_loop(thread: Thread)
     assert (thread.rows()["forward"], thread.rows()[LOOP]) == (3.0, 0.75)
 
 
-def test_saving_and_collecting_interrupt_what_goes_on_and_begin_nothing_new(thread: Thread) -> None:
+def test_saving_collecting_and_compiling_interrupt_what_goes_on_and_begin_nothing_new(
+    thread: Thread,
+) -> None:
     thread.tell(ThreadEvent.EVALUATION_ASKED, 0.0, TEST)
     for begins, ends in (
         (ThreadEvent.SAVE_BEGINS, ThreadEvent.SAVE_ENDED),
         (ThreadEvent.COLLECTION_BEGINS, ThreadEvent.COLLECTION_ENDED),
+        (ThreadEvent.COMPILATION_BEGINS, ThreadEvent.COMPILATION_ENDED),
     ):
         thread.tell(begins, 1.0)
         thread.tell(ends, 2.0)
     thread.tell(ThreadEvent.LOOP_ENDED, 0.5, TEST)
     rows = thread.rows()
-    assert (rows[EVALUATION], rows[CHECKPOINT], rows[COLLECTOR]) == (2.5, 2.0, 2.0)
+    assert rows[EVALUATION] == 3.5
+    assert rows[CHECKPOINT] == rows[COLLECTOR] == rows[COMPILATION] == 2.0
     assert {row: seen.times for row, seen in thread.ledger.occurrences.items()} == {
         EPOCH_START: 1,
         EPOCH_END: 0,
         EVALUATION: 1,
         CHECKPOINT: 1,
         COLLECTOR: 1,
+        COMPILATION: 1,
     }
 
 

@@ -14,7 +14,7 @@ from stash.measure.agent import script
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.watched_run import WatchedRun
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.agent.wraps.stages import CalledModels, follow_calls
+from stash.measure.agent.wraps.stages import CalledModels, follow_calls, wrap_compilation
 from stash.measure.agent.wraps.steps import wrap_backward
 from stash.measure.protocol.orders import Orders, WatchRequest
 from stash.measure.protocol.stamped import StepStage
@@ -229,3 +229,18 @@ def test_a_pause_ends_the_look(tmp_path, clock: Seconds):
     run.stepped(optimizer)
     assert nn.Module.__call__ is call
     assert run.stamps is None
+
+
+def test_what_is_compiled_again_is_told_from_the_pass_that_it_interrupts(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    callback = pytest.importorskip("torch._dynamo.callback")
+    monkeypatch.setattr(callback, "callback_handler", callback.CompilationCallbackHandler())
+    told: list[ThreadEvent] = []
+    monkeypatch.setattr(script, "publish", told.append)
+    wrap_compilation(callback)
+    with callback.callback_handler.install_callbacks(callback.CallbackTrigger.DYNAMO, "0/0"):
+        assert told == [ThreadEvent.COMPILATION_BEGINS]
+        with callback.callback_handler.install_callbacks(callback.CallbackTrigger.DYNAMO, "1/0"):
+            pass
+    assert told == [ThreadEvent.COMPILATION_BEGINS, ThreadEvent.COMPILATION_ENDED]

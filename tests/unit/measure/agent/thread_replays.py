@@ -36,10 +36,12 @@ from stash.measure.agent.runner.stamps import BlockClock, Stamps
 from stash.measure.agent.runner.step_stages import Stages
 from stash.measure.agent.runner.watched_run import WatchedLoops
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.protocol.stamped import SWITCHES
+from stash.measure.protocol.stamped import SWITCHES, StepStage
 
 LOGS = Path(__file__).parents[3] / "recorded" / "threads.xz"
 Line = list[Any]
+UNRECORDED = (SWITCHES, StepStage.COMPILATION)
+"""Fields of a step's row that differ from run to run, or came later."""
 _OCCURRENCES = 8
 """Of a ledger's row that are written down one by one."""
 
@@ -262,7 +264,8 @@ class Rows:
         self.rows: list[list[int]] = []
 
     def write(self, row: list[float]) -> None:
-        self.rows.append([int(value) for field, value in enumerate(row) if field != SWITCHES])
+        recorded = [value for field, value in enumerate(row) if field not in UNRECORDED]
+        self.rows.append([int(value) for value in recorded])
 
 
 def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:

@@ -16,6 +16,7 @@ from stash.core.ledger_rows import (
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
+    COMPILATION,
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
@@ -44,7 +45,7 @@ _WITHIN_A_STEP = (
     EPOCH_END,
     OTHER,
 )
-_NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR)
+_NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR, COMPILATION)
 _TABLE: dict[tuple[str, ThreadEvent], str] = {
     **{(row, ThreadEvent.ITERATOR_ASKED): EPOCH_START for row in _WITHIN_A_STEP},
     **{(row, ThreadEvent.EVALUATION_ASKED): EVALUATION for row in _WITHIN_A_STEP},
@@ -61,6 +62,7 @@ _TABLE: dict[tuple[str, ThreadEvent], str] = {
         (row, ThreadEvent.SAVE_BEGINS): CHECKPOINT
         for row in (*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR)
     },
+    **{(row, ThreadEvent.COMPILATION_BEGINS): COMPILATION for row in (*_WITHIN_A_STEP, COLLECTIVE)},
     **{
         (row, ThreadEvent.COLLECTION_BEGINS): COLLECTOR
         for row in (*_WITHIN_A_STEP, COLLECTIVE, CHECKPOINT)
@@ -77,8 +79,14 @@ _INTERRUPTS = (
     ThreadEvent.COLLECTIVE_BEGINS,
     ThreadEvent.SAVE_BEGINS,
     ThreadEvent.COLLECTION_BEGINS,
+    ThreadEvent.COMPILATION_BEGINS,
 )
-_RETURNS = (ThreadEvent.COLLECTIVE_ENDED, ThreadEvent.SAVE_ENDED, ThreadEvent.COLLECTION_ENDED)
+_RETURNS = (
+    ThreadEvent.COLLECTIVE_ENDED,
+    ThreadEvent.SAVE_ENDED,
+    ThreadEvent.COLLECTION_ENDED,
+    ThreadEvent.COMPILATION_ENDED,
+)
 
 
 @dataclass

@@ -58,6 +58,7 @@ WATCHED_STAGES: Stages = {
     _E.LOOP_ENDED: StepStage.BETWEEN,
     _E.SAVE_BEGINS: StepStage.CHECKPOINT,
     _E.COLLECTION_BEGINS: StepStage.COLLECTOR,
+    _E.COMPILATION_BEGINS: StepStage.COMPILATION,
 }
 """The same of a watched run, which has no ledger beside it."""
 

@@ -77,6 +77,13 @@ def wrap_saves(module: ModuleType) -> None:
             setattr(module, name, save_in_stage(original))
 
 
+def wrap_compilation(module: ModuleType) -> None:
+    """Tell of every compilation of torch.compile's, by the callbacks that it has for that."""
+    handler = module.callback_handler
+    handler.register_start_callback(lambda _: script.publish(ThreadEvent.COMPILATION_BEGINS))
+    handler.register_end_callback(lambda _: script.publish(ThreadEvent.COMPILATION_ENDED))
+
+
 def save_in_stage(save: Function) -> Function:
     """Make `save` tell when a checkpoint begins and ends."""
 
