@@ -603,6 +603,20 @@ def _flush_remedies(case: Case) -> list[Remedy]:
     return [Remedy(text, name="flush-denormal", knob="denormals", first=True)]
 
 
+def _half_precision_remedies(case: Case) -> list[Remedy]:
+    """Of products in 16 bits, which most CPUs compute by converting every number."""
+    work = case.profile.workload.operators
+    whole = sum(each.flops or 0.0 for each in work)
+    for dtype, cores in (
+        ("float16", "AVX512-FP16 or AMX-FP16"),
+        ("bfloat16", "AMX or AVX512-BF16"),
+    ):
+        if whole < 2 * sum(each.flops or 0.0 for each in work if each.dtype == dtype):
+            text = f"Compute in float32: products are {dtype} now, which cores without {cores} only emulate"
+            return [Remedy(text, name="float32", first=dtype == "float16")]
+    return []
+
+
 def _compute_on_cpus(case: Case) -> list[Remedy]:
     """Settings of the job: which cores are faster is another question."""
     work, cores = case.profile.workload, case.cores_per_rank
@@ -612,6 +626,7 @@ def _compute_on_cpus(case: Case) -> list[Remedy]:
     )
     found = [
         *_flush_remedies(case),
+        *_half_precision_remedies(case),
         *_optimizer_remedies(case),
         *_small_operations(case),
         *([] if _fewer_threads(case) else [threads]),

@@ -458,6 +458,19 @@ CASES: Mapping[str, Profile] = {
     "compute: anomalies are looked for, in noise": job(
         ledger(), times=OPEN, work={"anomaly_mode": True}
     ),
+    **{
+        f"compute: products of {dtype} on a CPU": job(
+            ledger(),
+            work={
+                "operators": (
+                    Operator(
+                        operator="aten.mm", shapes="", dtype=dtype, calls=1, flops=1e9, bytes=1
+                    ),
+                )
+            },
+        )
+        for dtype in ("float16", "bfloat16")
+    },
     "compute: in float64": job(ledger(), work={"precision": "float64"}),
     **{
         f"compute: an embedding of 12.8 of {whole} MB, {changed or 'as it came'}": job(
