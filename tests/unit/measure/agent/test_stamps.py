@@ -45,7 +45,7 @@ def step_of(clock: Moments, stamps: Stamps, *events: tuple[float, ThreadEvent]) 
     for moment, event in events:
         clock.now = moment
         stamps.tell(event)
-    return stamps.ring.rows(0)[-1]
+    return stamps.block_steps()[-1]
 
 
 def test_what_stash_does_after_a_step_is_no_part_of_the_next(

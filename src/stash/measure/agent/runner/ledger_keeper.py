@@ -19,7 +19,7 @@ from stash.core.ledger_rows import (
     OPTIMIZER,
 )
 from stash.measure.agent.runner.interpreter_wait import InterpreterClock
-from stash.measure.agent.runner.run_ledger import RunLedger
+from stash.measure.agent.runner.run_ledger import ROW_EVENTS, RunLedger
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.processes import seconds_since_start
@@ -50,6 +50,10 @@ class NoLedger:
     sees_epochs = False
     """Whether the wait for an epoch's first batch is accounted for, and no step's."""
 
+    def heeds(self, event: ThreadEvent) -> bool:
+        """Whether it is to know of such events."""
+        return False
+
     def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
         """The next event of the training thread; ``about``: the loader that it has to do with."""
 
@@ -73,8 +77,10 @@ class LedgerKeeper(NoLedger):
 
     def __init__(self, stamps: Any, budget: float) -> None:
         self._stamps = stamps
-        self._ledger = RunLedger(stamps.now() - seconds_since_start())
         self._places = Places(get_ident(), lambda: self._ledger.row_of_look)
+        self._ledger = RunLedger(
+            stamps.now() - seconds_since_start(), self._places.move_to_evaluation
+        )
         self._most_evaluation = _SHARE * budget
         self._timing: _TimedSteps | None = None
         self._saved = 0.0
@@ -97,15 +103,16 @@ class LedgerKeeper(NoLedger):
         began = self._ledger.occurrences[EPOCH_START].at_steps
         return self._ledger.steps - (began[-1] if began else 0)
 
+    def heeds(self, event: ThreadEvent) -> bool:
+        return event in ROW_EVENTS
+
     def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
         if LedgerKeeper._hooked is not self:
             self._hook()
+        ledger = self._ledger
         if event is ThreadEvent.SAVE_BEGINS:
-            self._saved_at = self._ledger.steps
-        found = self._ledger.late_evaluations
-        self._ledger.handle(event, now, about)
-        if self._ledger.late_evaluations > found:
-            self._places.move_to_evaluation()
+            self._saved_at = ledger.steps
+        ledger.handle(event, now, about)
         if event is ThreadEvent.ITERATOR_ASKED:
             self._places.mark_loop()
             self._places.start()

@@ -85,6 +85,8 @@ class OwnRank:
         """What telling of events and handing out batches took of the training thread since its step began."""
         self.bare = BareSteps()
         """Once steps were left alone, they stay so."""
+        self._now = clock.now
+        self._hearers = self._list_hearers()
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []
@@ -143,25 +145,25 @@ class OwnRank:
 
     def tell(self, event: ThreadEvent, about: Any = None) -> None:
         """Something happened on the calling thread: of that which trains, stamps and ledger are told."""
-        stamps, ledger = self.stamps, self.ledger
-        is_heeded, is_kept = HEEDED[event], ledger is not NO_LEDGER
-        if (is_heeded or is_kept) and get_ident() == stamps.followed.number:
-            now = self.clock.now()
-            if is_heeded:
-                stamps.handle(event, now, about)
-            if is_kept:
-                ledger.handle(event, now, about)
+        if self._hearers[event] and get_ident() == self.stamps.followed.number:
+            self.tell_at(event, self._now(), about)
+
+    def tell_at(self, event: ThreadEvent, now: float, about: Any = None) -> None:
+        """The same of the thread that trains, and of what happened there ``now``."""
+        for hear in self._hearers[event]:
+            hear(event, now, about)
 
     def handle(self, event: ThreadEvent, about: Any = None) -> None:
         """The same of what the script itself calls, which Stash's telling makes no longer."""
-        since = self.clock.now()
-        self.tell(event, about)
-        if self.stamps.is_this_thread:
-            self.own_seconds += self.clock.now() - since
+        if self._hearers[event] and get_ident() == self.stamps.followed.number:
+            since = self._now()
+            for hear in self._hearers[event]:
+                hear(event, since, about)
+            self.own_seconds += self._now() - since
 
     def work_since(self, moment: float, but: float = 0.0) -> None:
         """Up to now, ``but`` for so many seconds of it, the training thread worked for Stash."""
-        self.own_seconds += self.clock.now() - moment - but
+        self.own_seconds += self._now() - moment - but
 
     def begin_step(self) -> None:
         """Stash has done nothing yet in the step that begins."""
@@ -171,6 +173,15 @@ class OwnRank:
         """Keep account of the training thread's seconds no more."""
         self.ledger.stop()
         self.ledger = NO_LEDGER
+        self._hearers[:] = self._list_hearers()
+
+    def _list_hearers(self) -> list[tuple[Callable[[ThreadEvent, float, Any], None], ...]]:
+        """Who is told of an event, by its number: no call is made for one that nobody wants."""
+        of_stamps, of_ledger = self.stamps.handle, self.ledger.handle
+        return [
+            (of_stamps,) * HEEDED[event] + (of_ledger,) * self.ledger.heeds(event)
+            for event in (ThreadEvent(1), *ThreadEvent)
+        ]
 
     def learn(self, **changes: Any) -> None:
         """Something was found out: fields of ``JobKnown``."""

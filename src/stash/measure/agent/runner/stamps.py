@@ -18,13 +18,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from stash.measure.agent.runner.device_stages import DeviceStages
-from stash.measure.agent.runner.step_stages import STAGES, Stages, StepUnderWay
+from stash.measure.agent.runner.step_stages import STAGES, Mark, Stages, StepUnderWay, fold_marks
 from stash.measure.agent.script import bus
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, ScheduledSeconds
 from stash.measure.protocol.stamped import (
     GRADIENTS,
     NUMBER,
+    ROWS,
     SWITCHES,
     StampedStep,
     StepRing,
@@ -195,6 +196,15 @@ class Switches(NamedTuple):
     asked: float = 0.0
 
 
+class EndedStep(NamedTuple):
+    """A step whose row is still to be made of its marks."""
+
+    number: int
+    switches: float
+    sees_gradients: bool
+    marks: list[Mark]
+
+
 class BlockBegun(NamedTuple):
     """What there was when a block began."""
 
@@ -210,6 +220,8 @@ class Stamps:
     """Stamps the steps of the thread that makes this object, by a table of ``stages``, and leaves them in its ring.
 
     A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.sample``).
+    A ``ring`` that is given has somebody who reads it at any time; rows for a ring of its own are made at once for
+    all steps of a block, when it is over.
     """
 
     def __init__(
@@ -219,7 +231,8 @@ class Stamps:
         self.ring = ring or StepRing()
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
-        self._live = self.ring.live
+        self._live = None if ring is None else ring.live
+        self._ended: list[EndedStep] = []
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
@@ -290,13 +303,15 @@ class Stamps:
             self._end_step(now, delay)
         elif event is not ThreadEvent.LOOP_WAS_EVALUATION:
             step.handle(event, now, delay, about)
-            if event is ThreadEvent.BACKWARD_ENDED:
+            if self._handles and event is ThreadEvent.BACKWARD_ENDED:
                 followed.windows.close()
         elif about.steps == self.steps:
             step.handle(event, now, delay, about.marks)
-        self._live[0] = step.marks[-1][0]
-        for observe in self.observers:
-            observe(step.stage)
+        if self._live is not None:
+            self._live[0] = step.marks[-1][0]
+        if self.observers:
+            for observe in self.observers:
+                observe(step.stage)
 
     def mark(self) -> StepMark:
         """This moment, for ``LOOP_WAS_EVALUATION``."""
@@ -326,25 +341,22 @@ class Stamps:
 
     def _end_step(self, now: float, delay: float) -> None:
         """What follows until ``STEP_BEGINS`` is Stash's own work."""
-        row, marks = self._step.end(now, delay)
-        if now - self._switches.asked > _SWITCHES_SECONDS:
-            self._switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
-        self.steps = number = self.steps + 1
-        row[NUMBER], row[SWITCHES], row[GRADIENTS] = (
-            number,
-            self._switches.number,
-            bool(self._handles),
+        switches, number = self._switches, self.steps + 1
+        if now - switches.asked > _SWITCHES_SECONDS:
+            switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
+            self._switches = switches
+        self.steps, ended = number, self._ended
+        ended.append(
+            EndedStep(number, switches.number, bool(self._handles), self._step.end(now, delay))
         )
-        if self._device is None:
-            self.ring.write(row)
-        else:
-            self._device.close(row, marks)
+        if self._live is not None or self._device is not None or len(ended) == ROWS:
             self.flush()
 
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
         helpers = self.followed.helpers
         helpers.find_threads()
+        self._ended.clear()
         self.flush()
         self.followed.windows.forget()
         self._block = BlockBegun(
@@ -354,9 +366,18 @@ class Stamps:
             self._device.follow_leads()
 
     def flush(self) -> None:
-        """Steps that the device has come to the end of get to the ring; once its queue is empty all of them do."""
-        if self._device is not None:
-            for finished in self._device.take_finished():
+        """Steps get to the ring; those that the device has come to the end of, once its queue is empty all of them."""
+        device = self._device
+        for number, switches, sees_gradients, marks in self._ended:
+            row = fold_marks(marks)
+            row[NUMBER], row[SWITCHES], row[GRADIENTS] = number, switches, sees_gradients
+            if device is None:
+                self.ring.write(row)
+            else:
+                device.close(row, marks)
+        self._ended.clear()
+        if device is not None:
+            for finished in device.take_finished():
                 self.ring.write(finished)
 
     def block_steps(self) -> list[StampedStep]:

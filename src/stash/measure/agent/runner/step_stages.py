@@ -99,8 +99,11 @@ class StepUnderWay:
     def _begin(self, stage: int, now: float, delay: float, loader: Any = 0) -> None:
         """A stage begins; ``loader``: of a read, the number of the one that is read."""
         record, marks = self._record, self.marks
-        marks.append((stage, now, delay, loader, None if record is None else record()))
-        if len(marks) > _MOST_MARKS and record is None:
+        if record is not None:
+            marks.append((stage, now, delay, loader, record()))
+            return
+        marks.append((stage, now, delay, loader, None))
+        if len(marks) > _MOST_MARKS:
             marks[:] = _summed_up(marks)
             self._updated = 0
 
@@ -173,12 +176,12 @@ class StepUnderWay:
             (stage, now, delay, loader, event) for stage, now, _, loader, event in self.marks
         ]
 
-    def end(self, now: float, delay: float) -> tuple[list[float], list[Mark]]:
-        """The step is over: its row, in which what others know is 0, and its marks; the next one begins."""
+    def end(self, now: float, delay: float) -> list[Mark]:
+        """The step is over: its marks; the next one begins."""
         self._begin(_BETWEEN, now, delay)
         marks = self.marks
         self._start_from(marks[-1])
-        return _row(marks), marks
+        return marks
 
     def begin(self, stage: int, now: float, delay: float, _: Any = None) -> None:
         """What came since the last one's end belongs to no step."""
@@ -190,8 +193,11 @@ class StepUnderWay:
         self._before.clear()
 
 
-def _row(marks: Sequence[Mark]) -> list[float]:
-    """Stages are the differences of neighbouring marks; a plain loop, as it runs at every step."""
+def fold_marks(marks: Sequence[Mark]) -> list[float]:
+    """The row of a step, in which what others know is 0; a plain loop, as it runs at every step that is watched.
+
+    Stages are the differences of neighbouring marks.
+    """
     is_after_pause = marks[0][0] == NO_STEP
     stage, since, delayed, loader, _ = marks[is_after_pause]
     row = [0.0] * FIELDS
