@@ -116,9 +116,9 @@ class ReplayedFeed(Feed):
     def signature(self) -> tuple[object, ...]:
         return (self._like,)
 
-    def next(self) -> Any:
+    def take_next(self) -> Any:
         self._effects.add("N")
-        return super().next()
+        return super().take_next()
 
     def restore(self, before: Any, read: int) -> None:
         self._effects.add("u")
@@ -167,7 +167,7 @@ def noted_effects(effects: Effects) -> Iterator[None]:
         original = getattr(BlockClock, name)
 
         def call(self: Any, now: float) -> None:
-            if not (name == "pause" and self.is_paused):
+            if not (name == "pause" and self.paused_since is not None):
                 effects.add(letter)
             original(self, now)
 
@@ -194,6 +194,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
         orders=orders,
         note=lambda text: None,
         tell=lambda event, about: None,
+        tell_at=lambda event, now, about: None,
         work_since=lambda moment, but=0.0: None,
         begin_step=lambda: None,
     )

@@ -11,11 +11,12 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.runner.step_stages import STAGES, Mark, Stages, StepUnderWay, fold_marks
@@ -97,22 +98,18 @@ class BlockClock:
         """Of each step: what within it was not training."""
         self.interrupted = 0.0
         self._in_step = 0.0
-        self._since: float | None = None
-
-    @property
-    def is_paused(self) -> bool:
-        return self._since is not None
+        self.paused_since: float | None = None
 
     def pause(self, now: float) -> None:
         """Something other than training may begin (validation, the end of an epoch)."""
-        if self._since is None:
-            self._since = now
+        if self.paused_since is None:
+            self.paused_since = now
 
     def resume(self, now: float) -> None:
         """Training goes on."""
-        if self._since is not None:
-            self._in_step += now - self._since
-            self._since = None
+        if self.paused_since is not None:
+            self._in_step += now - self.paused_since
+            self.paused_since = None
 
     def step(self, now: float, over: bool = False, own: float = 0.0) -> None:
         """A step ended; ``over`` if the loop may be, for all that is known; ``own`` of it was Stash's own work."""
@@ -120,18 +117,18 @@ class BlockClock:
         self.pauses.append(self._in_step)
         self.interrupted += self._in_step
         self._in_step, self._last = 0.0, now
-        self._since = now if over else None
+        self.paused_since = now if over else None
 
     def skip(self, now: float) -> None:
         """What came since the last step's end is no step's."""
         self.interrupted += now - self._last
-        self._in_step, self._last, self._since = 0.0, now, None
+        self._in_step, self._last, self.paused_since = 0.0, now, None
 
     def step_begins(self, now: float) -> None:
         """The script goes on now: what came since the last step's end belongs to none."""
         self._last = now
-        if self._since is not None:
-            self._since = now
+        if self.paused_since is not None:
+            self.paused_since = now
 
 
 _BETWEEN = int(StepStage.BETWEEN)
@@ -196,13 +193,8 @@ class Switches(NamedTuple):
     asked: float = 0.0
 
 
-class EndedStep(NamedTuple):
-    """A step whose row is still to be made of its marks."""
-
-    number: int
-    switches: float
-    sees_gradients: bool
-    marks: list[Mark]
+EndedStep: TypeAlias = tuple[int, float, bool, list[Mark]]
+"""Its number, context switches by then, whether its last gradient was seen, and its marks."""
 
 
 class BlockBegun(NamedTuple):
@@ -232,7 +224,8 @@ class Stamps:
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
         self._live = None if ring is None else ring.live
-        self._ended: list[EndedStep] = []
+        self._ended: deque[EndedStep] = deque(maxlen=ROWS)
+        """Steps whose rows are still to be made."""
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
@@ -345,12 +338,15 @@ class Stamps:
         if now - switches.asked > _SWITCHES_SECONDS:
             switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
             self._switches = switches
-        self.steps, ended = number, self._ended
-        ended.append(
-            EndedStep(number, switches.number, bool(self._handles), self._step.end(now, delay))
-        )
-        if self._live is not None or self._device is not None or len(ended) == ROWS:
+        self.steps = number
+        ended = number, switches.number, bool(self._handles), self._step.end(now, delay)
+        if self._device is not None:
+            self._make_row(*ended)
             self.flush()
+        elif self._live is not None:
+            self._make_row(*ended)
+        else:
+            self._ended.append(ended)
 
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
@@ -367,18 +363,22 @@ class Stamps:
 
     def flush(self) -> None:
         """Steps get to the ring; those that the device has come to the end of, once its queue is empty all of them."""
-        device = self._device
-        for number, switches, sees_gradients, marks in self._ended:
-            row = fold_marks(marks)
-            row[NUMBER], row[SWITCHES], row[GRADIENTS] = number, switches, sees_gradients
-            if device is None:
-                self.ring.write(row)
-            else:
-                device.close(row, marks)
+        for ended in self._ended:
+            self._make_row(*ended)
         self._ended.clear()
-        if device is not None:
-            for finished in device.take_finished():
+        if self._device is not None:
+            for finished in self._device.take_finished():
                 self.ring.write(finished)
+
+    def _make_row(
+        self, number: int, switches: float, sees_gradients: bool, marks: list[Mark]
+    ) -> None:
+        row = fold_marks(marks)
+        row[NUMBER], row[SWITCHES], row[GRADIENTS] = number, switches, sees_gradients
+        if self._device is None:
+            self.ring.write(row)
+        else:
+            self._device.close(row, marks)
 
     def block_steps(self) -> list[StampedStep]:
         """The steps since ``begin``; on a device all of them once its queue is empty."""
