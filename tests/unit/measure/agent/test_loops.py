@@ -250,7 +250,7 @@ def test_the_loop_around_an_evaluation_with_gradients_goes_on_where_it_was() -> 
     assert [float(batch[0][0]) for batch in (*first, feed.take_next()[0])] == [0.0, 4.0, 8.0]
     assert (feed.handed.turn, feed.handed.since_step) == (3, 3)
     feed.drain()
-    assert feed._is_drained
+    assert feed._used.is_drained
 
 
 def tapped(loader: Any) -> Any:

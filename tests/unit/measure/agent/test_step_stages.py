@@ -35,7 +35,7 @@ def row_of(events: list[Event], stages: Stages = STAGES) -> list[float]:
     now, step = 0.0, StepUnderWay((int(StepStage.BETWEEN), 0.0, 0.0, 0, None), stages)
     for name, seconds, *about in events:
         now += seconds
-        step.handle(ThreadEvent[name], now, HALF * now, *about)
+        step.handlers[ThreadEvent[name]](now, HALF * now, *(about or [None]))
     return fold_marks(step.end(now, HALF * now))
 
 

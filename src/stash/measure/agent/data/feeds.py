@@ -212,6 +212,10 @@ class Feed:
         """A batch is handed out that no step trains on."""
         self.handed = self.handed._replace(turn=self.handed.turn + 1)
 
+    def go_round(self, iterator: Any) -> None:
+        """A loop over that ``iterator`` is under way around the latest one; ``None``: there is none."""
+        self.handed = self.handed._replace(around=iterator)
+
     def restore(self, before: FeedProgress, read: int) -> None:
         """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
         self.handed = before._replace(around=self.handed.around)

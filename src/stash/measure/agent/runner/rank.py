@@ -139,9 +139,9 @@ class OwnRank:
             self._notes.append(text)
             self.publish(Noted(text))
 
-    def beat(self, steps: int) -> None:
+    def beat(self) -> None:
         """Let this node's launcher see that this rank is alive, and how far it got."""
-        self._heart.beat(self.control.place.rank, steps)
+        self._heart.beat(self.control.place.rank, self.stamps.steps)
 
     def tell(self, event: ThreadEvent, about: Any = None) -> None:
         """Something happened on the calling thread: of that which trains, stamps and ledger are told."""

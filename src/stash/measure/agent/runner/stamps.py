@@ -229,6 +229,11 @@ class Stamps:
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
+        self._handlers = self._step.handlers.copy()
+        """What each event does, by its number."""
+        self._handlers[ThreadEvent.STEP_ENDED] = self._end_step
+        self._handlers[ThreadEvent.BACKWARD_ENDED] = self._end_pass
+        self._handlers[ThreadEvent.LOOP_WAS_EVALUATION] = self._end_evaluation
         self.steps = 0
         """So many have ended."""
         self._switches = Switches()
@@ -290,21 +295,12 @@ class Stamps:
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        step, followed = self._step, self.followed
-        delay = followed.queue.sample(now)
-        if event is ThreadEvent.STEP_ENDED:
-            self._end_step(now, delay)
-        elif event is not ThreadEvent.LOOP_WAS_EVALUATION:
-            step.handle(event, now, delay, about)
-            if self._handles and event is ThreadEvent.BACKWARD_ENDED:
-                followed.windows.close()
-        elif about.steps == self.steps:
-            step.handle(event, now, delay, about.marks)
+        self._handlers[event](now, self.followed.queue.sample(now), about)
         if self._live is not None:
-            self._live[0] = step.marks[-1][0]
+            self._live[0] = self._step.marks[-1][0]
         if self.observers:
             for observe in self.observers:
-                observe(step.stage)
+                observe(self._step.stage)
 
     def mark(self) -> StepMark:
         """This moment, for ``LOOP_WAS_EVALUATION``."""
@@ -332,7 +328,17 @@ class Stamps:
             self.let_go()
             bus.listener.give_up(error)
 
-    def _end_step(self, now: float, delay: float) -> None:
+    def _end_pass(self, now: float, delay: float, about: Any) -> None:
+        self._step.handlers[ThreadEvent.BACKWARD_ENDED](now, delay, about)
+        if self._handles:
+            self.followed.windows.close()
+
+    def _end_evaluation(self, now: float, delay: float, began: StepMark) -> None:
+        """One that began in an earlier step has its row already."""
+        if began.steps == self.steps:
+            self._step.handlers[ThreadEvent.LOOP_WAS_EVALUATION](now, delay, began.marks)
+
+    def _end_step(self, now: float, delay: float, _: Any) -> None:
         """What follows until ``STEP_BEGINS`` is Stash's own work."""
         switches, number = self._switches, self.steps + 1
         if now - switches.asked > _SWITCHES_SECONDS:

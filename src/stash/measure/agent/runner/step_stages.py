@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from stash.measure.agent.thread_events import INTERRUPTIONS, RETURNS, ThreadEvent
@@ -65,7 +66,7 @@ WATCHED_STAGES: Stages = {
 class StepUnderWay:
     """A step as far as it has come, and the next one after it, by a table of ``stages``."""
 
-    __slots__ = ("_acts", "_before", "_passes", "_record", "_updated", "marks")
+    __slots__ = ("_before", "_passes", "_record", "_updated", "handlers", "marks")
 
     def __init__(self, first: Mark, stages: Stages = STAGES) -> None:
         self.marks = [first]
@@ -74,8 +75,14 @@ class StepUnderWay:
         """Stages that were interrupted and are gone back to, the innermost last."""
         self._passes = 0
         """Backward passes within each other."""
-        self._acts = [_choose_act(event, stages) for event in (ThreadEvent(1), *ThreadEvent)]
-        """What each event does to it and which stage begins with it, by the event's number."""
+        self.handlers: list[Callable[[float, float, Any], None]] = [
+            partial(act, self, stage)
+            for act, stage in (
+                _choose_act(event, stages) for event in (ThreadEvent(1), *ThreadEvent)
+            )
+        ]
+        """What each event does to it, by the event's number: of the moment, the thread's delay by then, and what
+        comes with the event."""
         self._updated = 0
         """So many marks came before the end of the last update that another optimizer made."""
 
@@ -87,11 +94,6 @@ class StepUnderWay:
     @property
     def stage(self) -> int:
         return self.marks[-1][0]
-
-    def handle(self, event: ThreadEvent, now: float, delay: float, about: Any = None) -> None:
-        """The thread's next event, ``now`` and with that ``delay`` so far."""
-        act, stage = self._acts[event]
-        act(self, stage, now, delay, about)
 
     def _ignore(self, stage: int, now: float, delay: float, _: Any) -> None:
         """The stage goes on."""

@@ -30,6 +30,7 @@ from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER, OT
 from stash.measure.agent import private
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.script import Listener
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
@@ -270,15 +271,15 @@ class WatcherLookout(Duty):
 
 
 class Collections:
-    """Tells of every time that Python looks for all of its garbage."""
+    """Tells a ``listener`` of every time that Python looks for all of its garbage."""
 
-    def __init__(self, tell: Callable[[ThreadEvent], None]) -> None:
-        self._tell = tell
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         gc.callbacks.append(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] == _FULL_COLLECTION:
-            self._tell(
+            self._listener.handle(
                 ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED
             )
 

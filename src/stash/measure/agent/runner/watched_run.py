@@ -285,10 +285,10 @@ class WatchedRun(script.Listener):
         """Where steps are noted; ``None`` while they are not."""
         return self.loops.stamps
 
-    def handle(self, event: ThreadEvent, about: Any = None) -> None:
-        stamps = self.loops.stamps
-        if stamps is not None:
-            stamps.tell(event, about)
+    def note_in(self, stamps: Stamps | None) -> None:
+        """From now on steps are noted there; nowhere, if it is ``None``."""
+        self.loops.note_in(stamps)
+        self.handle = super().handle if stamps is None else stamps.tell  # type: ignore[method-assign]
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -306,7 +306,7 @@ class WatchedRun(script.Listener):
         """Note nothing any more."""
         begun.rest()
         begun.collections.end()
-        self.loops.note_in(None)
+        self.note_in(None)
 
     def stepped(self, optimizer: Any) -> None:
         now = perf_counter()
@@ -340,7 +340,7 @@ class WatchedRun(script.Listener):
         """A step ended that is not stamped."""
         begun.requests.step_unstamped(begun.stamps)
         if not begun.requests.is_paused:
-            self.loops.note_in(begun.stamps)
+            self.note_in(begun.stamps)
             begun.go_on()
 
     def skipped(self, optimizer: Any) -> None:
@@ -375,7 +375,7 @@ class WatchedRun(script.Listener):
         if device is not None and device.type == "cuda":
             stamps.follow_device(device)
             duties.append(CopiesFollowed(BatchCopies.follow_process(device)))
-        self.loops.note_in(stamps)
+        self.note_in(stamps)
         self.loops.name_loaders()
         stamps.count_from(self._counted_before or 0)
         duties.append(ModelSearch(stamps, lambda: self.loops.sees_loader))
@@ -384,7 +384,7 @@ class WatchedRun(script.Listener):
         if self._awaited is not None:
             duties.append(WatcherLookout(self._folder, partial(self._stand_aside, self._awaited)))
         requests = Requests(self._folder, place.rank)
-        self._begun = BegunWatch(stamps, requests, Collections(self.handle), duties)
+        self._begun = BegunWatch(stamps, requests, Collections(self), duties)
 
     def _duties_among_ranks(self, stamps: Stamps, place: RankPlace) -> Iterator[Duty]:
         """What only ranks do that have others beside them."""
@@ -412,7 +412,7 @@ class WatchedRun(script.Listener):
             begun.duties.append(ScriptLines(begun.stamps, self._folder, begun.requests.rank))
         if begun.requests.is_paused:
             begun.rest()
-            self.loops.note_in(None)
+            self.note_in(None)
 
     def exits(self, last: bool) -> None:
         if self._begun is not None:
