@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -84,6 +86,23 @@ def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(
     assert (found.seconds_in(StepStage.EXCHANGE), found.gradients) == (4, True)
     stamps.let_go()
     assert not stamps.sees_exchange
+
+
+def test_delays_are_read_only_where_a_row_has_one(clock: Moments, stamps: Stamps) -> None:
+    # GIVEN a kernel that is asked for the delay of the thread, and says something else each time
+    answers = itertools.count(1.0)
+    queue: Any = SimpleNamespace(sample=lambda now: next(answers), latest=0.5)
+    stamps.followed = replace(stamps.followed, queue=queue)
+    events = ("READ_ENDED", "BACKWARD_BEGINS", "BACKWARD_ENDED", "STEP_ENDED")
+    # WHEN a step reads, computes, and ends
+    stamps.tell(ThreadEvent.READ_BEGINS, 0)
+    found = step_of(clock, stamps, *((1.0, ThreadEvent[name]) for name in events))
+    # THEN it was asked where waiting begins and ends, and at the step's end; and once more where exchange ends
+    assert (found.input_delay, next(answers)) == (1.0, 4.0)
+    stamps.follow([torch.nn.Parameter(torch.zeros(1))])
+    stamps.tell(ThreadEvent.BACKWARD_BEGINS)
+    step_of(clock, stamps, (2.0, ThreadEvent.BACKWARD_ENDED), (3.0, ThreadEvent.STEP_ENDED))
+    assert next(answers) == 7.0
 
 
 class Event:

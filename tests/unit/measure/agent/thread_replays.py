@@ -271,7 +271,7 @@ def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
     clock, ring = Ticks(), Rows()
     stamps: Any = Stamps(clock.now, ring, stages)  # type: ignore[arg-type]
     mark: Any = None
-    still: Any = SimpleNamespace(sample=lambda now: 0.0)
+    still: Any = SimpleNamespace(sample=lambda now: 0.0, latest=0.0)
     stamps.followed = replace(stamps.followed, queue=still)
     stamps._step.count_delays_from(0.0)
     for kind, *given in lines:

@@ -267,12 +267,13 @@ class Feed:
         """
         handed, learned, in_hand = self.handed, self.learned, self._in_hand
         if handed.since_step:
-            steps, batches, ahead, *rest = learned
-            learned = ReadingPattern(steps + 1, batches + handed.since_step, ahead, *rest)
+            learned = ReadingPattern(
+                learned.steps + 1, learned.batches + handed.since_step, *learned[2:]
+            )
             # a block that begins in the middle of an epoch has turns of its own
-            if not ahead and self.mode == "real":
+            if self.mode == "real" and not learned.reads_ahead:
                 ahead = handed.turn > learned.per_step * (handed.steps_of_epoch + 1)
-                learned = learned._replace(reads_ahead=ahead) if ahead else learned
+                learned = learned._replace(reads_ahead=True) if ahead else learned
             self.learned = learned
         self.handed = handed.end_step()
         if learned.reads_ahead and len(in_hand) > learned.per_step:  # not at an epoch's last step

@@ -19,7 +19,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from stash.measure.agent.runner.device_stages import DeviceStages
-from stash.measure.agent.runner.step_stages import STAGES, Mark, Stages, StepUnderWay, fold_marks
+from stash.measure.agent.runner.step_stages import (
+    STAGES,
+    WITHOUT_DELAY,
+    Mark,
+    Stages,
+    StepUnderWay,
+    fold_marks,
+)
 from stash.measure.agent.script import bus
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, ScheduledSeconds
@@ -229,11 +236,16 @@ class Stamps:
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
-        self._handlers = self._step.handlers.copy()
-        """What each event does, by its number."""
-        self._handlers[ThreadEvent.STEP_ENDED] = self._end_step
-        self._handlers[ThreadEvent.BACKWARD_ENDED] = self._end_pass
-        self._handlers[ThreadEvent.LOOP_WAS_EVALUATION] = self._end_evaluation
+        own = {
+            ThreadEvent.STEP_ENDED: self._end_step,
+            ThreadEvent.BACKWARD_ENDED: self._end_pass,
+            ThreadEvent.LOOP_WAS_EVALUATION: self._end_evaluation,
+        }
+        self._handlers = [
+            (own.get(event, self._step.handlers[event]), event not in WITHOUT_DELAY)
+            for event in (ThreadEvent(1), *ThreadEvent)
+        ]
+        """What each event does, and whether the thread's delay is read for that, by the event's number."""
         self.steps = 0
         """So many have ended."""
         self._switches = Switches()
@@ -295,7 +307,9 @@ class Stamps:
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        self._handlers[event](now, self.followed.queue.sample(now), about)
+        handler, is_delay_read = self._handlers[event]
+        queue = self.followed.queue
+        handler(now, queue.sample(now) if is_delay_read else queue.latest, about)
         if self._live is not None:
             self._live[0] = self._step.marks[-1][0]
         if self.observers:
@@ -329,9 +343,12 @@ class Stamps:
             bus.listener.give_up(error)
 
     def _end_pass(self, now: float, delay: float, about: Any) -> None:
-        self._step.handlers[ThreadEvent.BACKWARD_ENDED](now, delay, about)
+        end = self._step.handlers[ThreadEvent.BACKWARD_ENDED]
         if self._handles:
+            end(now, self.delay_at(now), about)
             self.followed.windows.close()
+        else:
+            end(now, delay, about)
 
     def _end_evaluation(self, now: float, delay: float, began: StepMark) -> None:
         """One that began in an earlier step has its row already."""

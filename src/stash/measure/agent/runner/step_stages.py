@@ -196,9 +196,9 @@ class StepUnderWay:
 
 
 def fold_marks(marks: Sequence[Mark]) -> list[float]:
-    """The row of a step, in which what others know is 0; a plain loop, as it runs at every step that is watched.
+    """The row of a step, in which what others know is 0: stages are the differences of neighbouring marks.
 
-    Stages are the differences of neighbouring marks.
+    A plain loop, as it runs at every step that is watched.
     """
     is_after_pause = marks[0][0] == NO_STEP
     stage, since, delayed, loader, _ = marks[is_after_pause]
@@ -230,6 +230,18 @@ _ACTS: Mapping[ThreadEvent, tuple[Act, int]] = {
     _E.STEP_BEGINS: (StepUnderWay.begin, _BETWEEN),
 }
 """Events that do more than begin a stage, or begin it in whichever stage they come."""
+WITHOUT_DELAY = frozenset(
+    {
+        _E.REPLAYED,
+        _E.COPY_BEGINS,
+        _E.COPY_ENDED,
+        _E.MODEL_CALLED,
+        _E.BACKWARD_BEGINS,
+        _E.BACKWARD_ENDED,
+    }
+)
+"""Events at which an earlier reading of the thread's delay will do, as they bound no stage whose delay a row has; but
+for the end of a pass whose last gradients are followed."""
 HEEDED = [
     event is _E.STEP_ENDED
     or any(event in known for known in (STAGES, _ACTS, INTERRUPTIONS, RETURNS))
