@@ -147,7 +147,7 @@ class LadderRunner(script.Listener):
     def _end_step(self) -> None:
         rank = self.rank
         rank.stamps.handle(ThreadEvent.STEP_ENDED, rank.clock.ended)
-        rank.count_step()
+        scope.count_step()
         self.loops.stepped()
 
     def _resume(self) -> None:
@@ -174,7 +174,6 @@ class LadderRunner(script.Listener):
         rank = self.rank
         rank.stamps.attach()
         scope.forget()  # what came before the first step was setting up
-        rank.reset_counts()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cuda":
             rank.stamps.follow_device(rank.device)
@@ -294,7 +293,7 @@ class LadderRunner(script.Listener):
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
         before, rarest = self.rank.counted_optimizer, self._optimizers.find_rarest()
         self.rank.count_at(rarest)
-        self.rank.reset_counts()
+        scope.reset_counts()
         return rarest is not before
 
     def _takes_over(self) -> bool:

@@ -6,7 +6,7 @@ leader publishes reaches the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import Any, NamedTuple, TypeVar
@@ -21,7 +21,6 @@ from stash.measure.agent.runner.step_stages import HEEDED
 from stash.measure.agent.runner.tiny_values import TinyValues
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Heart, Journal
 from stash.measure.protocol.messages import Message, Noted, Payload
 from stash.measure.protocol.orders import Orders
@@ -78,8 +77,6 @@ class OwnRank:
         """Of the same thread, until blocks begin."""
         self.counted_optimizer: SeenOptimizer | None = None
         """The optimizer whose steps are the job's."""
-        self.steps_counted = 0
-        """Steps under scope world since collectives are counted."""
         self.known = JobKnown(switches=not orders.isolated)
         self.own_seconds = 0.0
         """What telling of events and handing out batches took of the training thread since its step began."""
@@ -205,22 +202,8 @@ class OwnRank:
             name = "world"  # the node is all there is: train exactly as the job does
         replicas.set_scope(name)
 
-    def count_step(self) -> None:
-        """A step of the job ended."""
-        self.steps_counted += scope.name == "world"
-
     def bare_step_ended(self) -> bool:
         """Note a bare step; whether more of them follow."""
         ended, (left, moments) = self.clock.ended, self.bare
         self.bare = BareSteps(left - 1, (*moments, (ended, self.stamps.delay_at(ended))))
         return left > 1
-
-    def reset_counts(self) -> None:
-        """Begin to count the script's own collectives, and the steps in which they are issued."""
-        scope.reset_counts()
-        self.steps_counted = 0
-
-    def per_step(self, counted: Mapping[str, int]) -> dict[str, float]:
-        """What was ``counted`` of collectives, by name; empty before the first counted step."""
-        steps = self.steps_counted
-        return {name: round(n / steps, 3) for name, n in counted.items()} if steps else {}
