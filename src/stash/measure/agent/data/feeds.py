@@ -286,41 +286,37 @@ class Feed:
 
     def take_next(self) -> tuple[Any, float]:
         """Serve the training loop one batch according to the mode; and the seconds that it took to come."""
+        number, now, tell, goes_on = self.account
         if self.mode in _REPLAYS:
-            number, now, tell, _ = self.account
             began = now()
             batch = self.ring.next_batch()
             ended = now()
             tell(ThreadEvent.REPLAYED, ended, number)
             took, waited = ended - began, 0.0
         else:
-            batch, took = self._time_read()
-            waited = took
+            is_real = self.mode == "real"
+            ends = is_real and not goes_on
+            tell(ThreadEvent.READ_BEGINS, now(), number)
+            began = now()
+            try:
+                batch = self.real() if ends else self.read_endlessly()
+            except StopIteration:
+                if ends:
+                    self.learned = self.learned._replace(length=self.handed.turn)
+                tell(ThreadEvent.READ_FAILED, now(), number)
+                raise
+            ended = now()
+            tell(ThreadEvent.READ_ENDED, ended, number)
+            if self.learned.asked is not None:
+                startup = ended - self.learned.asked
+                self.learned = self.learned._replace(startup=startup, asked=None)
+            if is_real:
+                self.ring.offer(batch)
+            took = waited = ended - began
         count = count_samples(batch)
         self._in_hand.append(count or 0)
         self.handed = self.handed.hand_out(count is not None, waited)
         return batch, took
-
-    def _time_read(self) -> tuple[Any, float]:
-        """The next batch, and the seconds that it took."""
-        number, now, tell, goes_on = self.account
-        is_real = self.mode == "real"
-        tell(ThreadEvent.READ_BEGINS, now(), number)
-        began = now()
-        try:
-            batch = self.real() if is_real and not goes_on else self.read_endlessly()
-        except StopIteration:
-            if is_real and not goes_on:
-                self.learned = self.learned._replace(length=self.handed.turn)
-            tell(ThreadEvent.READ_FAILED, now(), number)
-            raise
-        ended = now()
-        tell(ThreadEvent.READ_ENDED, ended, number)
-        if self.learned.asked is not None:
-            self.learned = self.learned._replace(startup=ended - self.learned.asked, asked=None)
-        if is_real:
-            self.ring.offer(batch)
-        return batch, ended - began
 
     def read_endlessly(self) -> Any:
         """The next real batch, from the start again when the data end."""

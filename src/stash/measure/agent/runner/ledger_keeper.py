@@ -19,7 +19,7 @@ from stash.core.ledger_rows import (
     OPTIMIZER,
 )
 from stash.measure.agent.runner.interpreter_wait import InterpreterClock
-from stash.measure.agent.runner.run_ledger import ROW_EVENTS, RunLedger
+from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.processes import seconds_since_start
@@ -49,13 +49,6 @@ class NoLedger:
     """Whether an evaluation takes as long as the script has it take."""
     sees_epochs = False
     """Whether the wait for an epoch's first batch is accounted for, and no step's."""
-
-    def heeds(self, event: ThreadEvent) -> bool:
-        """Whether it is to know of such events."""
-        return False
-
-    def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
-        """The next event of the training thread; ``about``: the loader that it has to do with."""
 
     def take_saving_seconds(self) -> float:
         """Seconds that saving took since the last call."""
@@ -103,10 +96,8 @@ class LedgerKeeper(NoLedger):
         began = self._ledger.occurrences[EPOCH_START].at_steps
         return self._ledger.steps - (began[-1] if began else 0)
 
-    def heeds(self, event: ThreadEvent) -> bool:
-        return event in ROW_EVENTS
-
     def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
+        """The next event of the training thread; ``about``: the loader that it has to do with."""
         if LedgerKeeper._hooked is not self:
             self._hook()
         ledger = self._ledger

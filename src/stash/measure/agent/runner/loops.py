@@ -280,8 +280,8 @@ class Loops(script.LoopListener):
             if LoopAction.SERVE_BESIDE in self._handle(feed, event):
                 return self._batch_beside(feed), None
             course = _course(feed)
-        trains = course.trains
-        if trains:
+        trains, clock = course.trains, self.clock
+        if trains and (self._gap.is_open or (clock is not None and clock.paused_since is not None)):
             self._go_on(begins=feed.handed.turn == 0)
         try:
             if feed.is_at_end:
@@ -293,7 +293,7 @@ class Loops(script.LoopListener):
             if not feed.open_loops.tell_their_end:
                 self._handle(feed, LoopEvent.CLOSED)
             raise
-        if trains:
+        if trains and clock is not None and clock.paused_since is not None:
             self._resume()
         return served
 

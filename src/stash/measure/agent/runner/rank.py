@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import get_ident
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
 from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, LedgerKeeper, NoLedger
 from stash.measure.agent.runner.optimizers import SeenOptimizer
+from stash.measure.agent.runner.run_ledger import ROW_EVENTS
 from stash.measure.agent.runner.stamps import Clock, Stamps
 from stash.measure.agent.runner.step_stages import HEEDED
 from stash.measure.agent.runner.tiny_values import TinyValues
@@ -27,6 +28,7 @@ from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.wire import register_record
 
 T = TypeVar("T")
+Hearer: TypeAlias = Callable[[ThreadEvent, float, Any], None]
 
 
 class LoopEndedError(Exception):
@@ -73,7 +75,8 @@ class OwnRank:
         """Of the loaders that the training loop reads."""
         self.stamps = Stamps(clock.now)
         """Of the thread that trains, which takes the first step."""
-        self.ledger: NoLedger = LedgerKeeper(self.stamps, orders.budget)
+        keeper = LedgerKeeper(self.stamps, orders.budget)
+        self.ledger: NoLedger = keeper
         """Of the same thread, until blocks begin."""
         self.counted_optimizer: SeenOptimizer | None = None
         """The optimizer whose steps are the job's."""
@@ -83,7 +86,11 @@ class OwnRank:
         self.bare = BareSteps()
         """Once steps were left alone, they stay so."""
         self._now = clock.now
-        self._hearers = self._list_hearers()
+        self._hearers: list[tuple[Hearer, ...]] = [
+            (self.stamps.handle,) * HEEDED[event] + (keeper.handle,) * (event in ROW_EVENTS)
+            for event in (ThreadEvent(1), *ThreadEvent)
+        ]
+        """Who is told of an event, by its number: no call is made for one that nobody wants."""
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []
@@ -170,15 +177,7 @@ class OwnRank:
         """Keep account of the training thread's seconds no more."""
         self.ledger.stop()
         self.ledger = NO_LEDGER
-        self._hearers[:] = self._list_hearers()
-
-    def _list_hearers(self) -> list[tuple[Callable[[ThreadEvent, float, Any], None], ...]]:
-        """Who is told of an event, by its number: no call is made for one that nobody wants."""
-        of_stamps, of_ledger = self.stamps.handle, self.ledger.handle
-        return [
-            (of_stamps,) * HEEDED[event] + (of_ledger,) * self.ledger.heeds(event)
-            for event in (ThreadEvent(1), *ThreadEvent)
-        ]
+        self._hearers[:] = [hearers[: HEEDED[event]] for event, hearers in enumerate(self._hearers)]
 
     def learn(self, **changes: Any) -> None:
         """Something was found out: fields of ``JobKnown``."""

@@ -45,7 +45,7 @@ _WITHIN_A_STEP = (
     EPOCH_END,
     OTHER,
 )
-_NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR)
+_NOW_AND_THEN = frozenset({EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR})
 _INTERRUPTS = (
     ThreadEvent.COLLECTIVE_BEGINS,
     ThreadEvent.SAVE_BEGINS,
@@ -138,7 +138,7 @@ class RunLedger:
     def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
         """The next event of the thread; ``loader``: of those that a loader has to do with."""
         prepare = _PREPARATIONS[event]
-        if prepare is not None and prepare(self, event, now, loader):
+        if prepare is not None and prepare(self, now, loader):
             return
         row, since = self._at
         following = _TABLE[event].get(row, row)
@@ -148,9 +148,9 @@ class RunLedger:
             self._is_between_epochs = True
         self._at = following, now
         self.seconds[row] += now - since
-        if row in self.occurrences:
+        if row in _NOW_AND_THEN:
             self.occurrences[row].last_for(now - since)
-        if following != row and following in self.occurrences:
+        if following in _NOW_AND_THEN and following != row:
             self.occurrences[following].begin(self.steps)
         if event is ThreadEvent.STEPPED:
             self.steps += 1
@@ -160,11 +160,11 @@ class RunLedger:
         """The row that a look at the thread counts for: the first epoch's start is one, too."""
         return self.row if self._first_asked is None else EPOCH_START
 
-    def _interrupt(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _interrupt(self, now: float, loader: object) -> bool:
         self._before.append(self.row)
         return False
 
-    def _return(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _return(self, now: float, loader: object) -> bool:
         """The thread goes on with what was interrupted, which is no new occurrence of that."""
         row = self._before.pop() if self._before else self.row
         if self.row not in (row, START_UP):
@@ -172,7 +172,7 @@ class RunLedger:
             self._rename(row)
         return True
 
-    def _begin_pass(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _begin_pass(self, now: float, loader: object) -> bool:
         self._depth += 1
         if self._depth > 1:
             return True
@@ -185,12 +185,12 @@ class RunLedger:
             self._was_no_end(now)
         return False
 
-    def _end_pass(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _end_pass(self, now: float, loader: object) -> bool:
         is_outermost = self._depth == 1
         self._depth = max(0, self._depth - 1)
         return not is_outermost
 
-    def _ask_iterator(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _ask_iterator(self, now: float, loader: object) -> bool:
         """The first epoch's start lies in starting up, and is known by itself, too."""
         if self.row == START_UP:
             self._first_asked = now
@@ -198,14 +198,14 @@ class RunLedger:
             self._trial = LoopOnTrial(mark=dict(self.seconds), loader=loader)
         return False
 
-    def _ask_batch(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _ask_batch(self, now: float, loader: object) -> bool:
         if self.row == OPTIMIZER:
             self._rename(LOOP)  # a pass whose gradients are accumulated: no optimizer followed
         elif self.row == EPOCH_END:
             self._was_no_end(now)
         return False
 
-    def _take_batch(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _take_batch(self, now: float, loader: object) -> bool:
         if self._trial is not None and loader is self._trial.loader:
             self._trial = self._trial.take_batch()
         if self._first_asked is not None and self.row == START_UP:
@@ -215,11 +215,14 @@ class RunLedger:
             self._first_asked = None
         return False
 
-    def _end_loop(self, event: ThreadEvent, now: float, loader: object) -> bool:
+    def _end_evaluated_loop(self, now: float, loader: object) -> bool:
+        return self._end_loop(now, loader, is_evaluation=True)
+
+    def _end_loop(self, now: float, loader: object, is_evaluation: bool = False) -> bool:
         trial = self._trial
         if trial is not None and loader is trial.loader:
             self._trial = None
-            if trial.is_evaluation() or event is ThreadEvent.EVALUATION_ASKED:
+            if is_evaluation or trial.is_evaluation():
                 self._was_evaluation(trial.mark)
         return False
 
@@ -296,7 +299,7 @@ class RunLedger:
         return found
 
 
-Preparation: TypeAlias = Callable[[RunLedger, ThreadEvent, float, object], bool]
+Preparation: TypeAlias = Callable[[RunLedger, float, object], bool]
 """What is to be done before the table is asked; whether that was all."""
 _PREPARES: Mapping[ThreadEvent, Preparation] = {
     **dict.fromkeys(_INTERRUPTS, RunLedger._interrupt),
@@ -306,7 +309,7 @@ _PREPARES: Mapping[ThreadEvent, Preparation] = {
     ThreadEvent.ITERATOR_ASKED: RunLedger._ask_iterator,
     ThreadEvent.BATCH_ASKED: RunLedger._ask_batch,
     ThreadEvent.BATCH_GIVEN: RunLedger._take_batch,
-    ThreadEvent.EVALUATION_ASKED: RunLedger._end_loop,
+    ThreadEvent.EVALUATION_ASKED: RunLedger._end_evaluated_loop,
     ThreadEvent.LOOP_ENDED: RunLedger._end_loop,
 }
 _PREPARATIONS = [_PREPARES.get(event) for event in (ThreadEvent(1), *ThreadEvent)]

@@ -193,13 +193,6 @@ class FollowedThread:
         return cls(get_ident(), queue, helpers, ExchangeWindows(helpers))
 
 
-class Switches(NamedTuple):
-    """Involuntary context switches of the training thread, as of the last time that the kernel was asked."""
-
-    number: float = 0.0
-    asked: float = 0.0
-
-
 EndedStep: TypeAlias = tuple[int, float, bool, list[Mark]]
 """Its number, context switches by then, whether its last gradient was seen, and its marks."""
 
@@ -248,7 +241,8 @@ class Stamps:
         """What each event does, and whether the thread's delay is read for that, by the event's number."""
         self.steps = 0
         """So many have ended."""
-        self._switches = Switches()
+        self._switches = 0.0, 0.0
+        """Involuntary context switches of the thread, and when the kernel was asked for them."""
         self._block = BlockBegun()
         self._handles: list[Any] = []
         """Of hooks that see a step's last gradients."""
@@ -343,12 +337,9 @@ class Stamps:
             bus.listener.give_up(error)
 
     def _end_pass(self, now: float, delay: float, about: Any) -> None:
-        end = self._step.handlers[ThreadEvent.BACKWARD_ENDED]
-        if self._handles:
-            end(now, self.delay_at(now), about)
-            self.followed.windows.close()
-        else:
-            end(now, delay, about)
+        delay = self.delay_at(now) if self._handles else delay
+        self._step.handlers[ThreadEvent.BACKWARD_ENDED](now, delay, about)
+        self.followed.windows.close()
 
     def _end_evaluation(self, now: float, delay: float, began: StepMark) -> None:
         """One that began in an earlier step has its row already."""
@@ -357,12 +348,12 @@ class Stamps:
 
     def _end_step(self, now: float, delay: float, _: Any) -> None:
         """What follows until ``STEP_BEGINS`` is Stash's own work."""
-        switches, number = self._switches, self.steps + 1
-        if now - switches.asked > _SWITCHES_SECONDS:
-            switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
-            self._switches = switches
-        self.steps = number
-        ended = number, switches.number, bool(self._handles), self._step.end(now, delay)
+        switches, asked = self._switches
+        if now - asked > _SWITCHES_SECONDS:
+            switches = float(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw)
+            self._switches = switches, now
+        self.steps += 1
+        ended = self.steps, switches, bool(self._handles), self._step.end(now, delay)
         if self._device is not None:
             self._make_row(*ended)
             self.flush()

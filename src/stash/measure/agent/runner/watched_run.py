@@ -199,8 +199,11 @@ class WatchedLoops(script.LoopListener):
             batch = take(*arguments)
         except BaseException as error:
             stamps.tell(wait.fails)
-            if isinstance(error, StopIteration) and wait is _IN_STEP and trial is not None:
-                self._end_trial(trial, stamps)
+            is_end = isinstance(error, StopIteration) and wait is _IN_STEP
+            # without a backward pass the loop was an evaluation
+            if is_end and trial is not None and self._trial is not None and trial.is_evaluation():
+                self._trial = None
+                stamps.tell(ThreadEvent.LOOP_WAS_EVALUATION, trial.mark)
             raise
         stamps.tell(wait.ends)
         return batch
@@ -212,12 +215,6 @@ class WatchedLoops(script.LoopListener):
             trial.take_batch() if is_first or not trial.has_passed(script.passes()) else None
         )
         return _OF_AN_EPOCH if is_first else _IN_STEP
-
-    def _end_trial(self, trial: LoopOnTrial, stamps: Stamps) -> None:
-        """The loop ends: without a backward pass it was an evaluation."""
-        if self._trial is not None and trial.is_evaluation():
-            self._trial = None
-            stamps.tell(ThreadEvent.LOOP_WAS_EVALUATION, trial.mark)
 
     def _trains_on(self, source: int) -> bool:
         """Whether steps train on what is read without gradients, as far as the batches before this one show."""
@@ -326,7 +323,10 @@ class WatchedRun(script.Listener):
                     )
                 return
             if rests:
-                self._end_unstamped_step(begun)
+                begun.requests.step_unstamped(stamps)
+                if not begun.requests.is_paused:
+                    self.note_in(stamps)
+                    begun.go_on()
                 return
             stamps.handle(ThreadEvent.STEP_ENDED, now)
             if begun.duties:
@@ -335,13 +335,6 @@ class WatchedRun(script.Listener):
                 self._follow_request(begun)
         except Exception as error:
             self.give_up(error)
-
-    def _end_unstamped_step(self, begun: BegunWatch) -> None:
-        """A step ended that is not stamped."""
-        begun.requests.step_unstamped(begun.stamps)
-        if not begun.requests.is_paused:
-            self.note_in(begun.stamps)
-            begun.go_on()
 
     def skipped(self, optimizer: Any) -> None:
         self.stepped(optimizer)
