@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from threading import get_ident
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from stash.core.ledger_rows import (
     BACKWARD,
@@ -19,7 +20,7 @@ from stash.core.ledger_rows import (
     OPTIMIZER,
 )
 from stash.measure.agent.runner.interpreter_wait import InterpreterClock
-from stash.measure.agent.runner.run_ledger import RunLedger
+from stash.measure.agent.runner.run_ledger import ROW_EVENTS, RunLedger
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.processes import seconds_since_start
@@ -29,6 +30,9 @@ _SHARE = 0.3
 """Of the budget, at most, that evaluations may take before blocks begin; after that they get one batch each."""
 
 _fsync = os.fsync
+_KEPT = (ThreadEvent.ITERATOR_ASKED, ThreadEvent.SAVE_BEGINS, ThreadEvent.STEPPED)
+"""Events after which there is more to do than to account for them."""
+Hearer: TypeAlias = Callable[[ThreadEvent, float, Any], None]
 
 
 class _TimedSteps(NamedTuple):
@@ -95,6 +99,12 @@ class LedgerKeeper(NoLedger):
         """Steps since the last epoch's start."""
         began = self._ledger.occurrences[EPOCH_START].at_steps
         return self._ledger.steps - (began[-1] if began else 0)
+
+    def list_hearers(self, event: ThreadEvent) -> tuple[Hearer, ...]:
+        """Who is told of such an event: most are only the account's."""
+        if event in _KEPT:
+            return (self.handle,)
+        return (self._ledger.handle,) * (event in ROW_EVENTS)
 
     def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
         """The next event of the training thread; ``about``: the loader that it has to do with."""
@@ -201,7 +211,7 @@ class LedgerKeeper(NoLedger):
         return [{"row": INTERPRETER, **wait.place, "seconds": wait.seconds}] if wait.place else []
 
     def _hook(self) -> None:
-        """From the first event on collections and flushes are noticed; what another keeper left behind goes."""
+        """From the first loop on collections and flushes are noticed; what another keeper left behind goes."""
         if LedgerKeeper._hooked is not None:
             LedgerKeeper._hooked.stop()
         LedgerKeeper._hooked = self

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import get_ident
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, LedgerKeeper, NoLedger
+from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, Hearer, LedgerKeeper, NoLedger
 from stash.measure.agent.runner.optimizers import SeenOptimizer
-from stash.measure.agent.runner.run_ledger import ROW_EVENTS
 from stash.measure.agent.runner.stamps import Clock, Stamps
 from stash.measure.agent.runner.step_stages import HEEDED
 from stash.measure.agent.runner.tiny_values import TinyValues
@@ -28,7 +27,6 @@ from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.wire import register_record
 
 T = TypeVar("T")
-Hearer: TypeAlias = Callable[[ThreadEvent, float, Any], None]
 
 
 class LoopEndedError(Exception):
@@ -87,7 +85,7 @@ class OwnRank:
         """Once steps were left alone, they stay so."""
         self._now = clock.now
         self._hearers: list[tuple[Hearer, ...]] = [
-            (self.stamps.handle,) * HEEDED[event] + (keeper.handle,) * (event in ROW_EVENTS)
+            (self.stamps.handle,) * HEEDED[event] + keeper.list_hearers(event)
             for event in (ThreadEvent(1), *ThreadEvent)
         ]
         """Who is told of an event, by its number: no call is made for one that nobody wants."""
