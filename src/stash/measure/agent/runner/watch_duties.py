@@ -206,8 +206,8 @@ class GradientsFollowed(Duty):
     def __init__(self, stamps: Stamps, parameters: Callable[[], Iterable[Any]]) -> None:
         self._stamps, self._parameters = stamps, parameters
         self._order: GradientOrder | None = None
-        self._after = 0
-        """So many steps of its own it has learned last."""
+        self._due = _LEARNS_AT[0]
+        """So many steps of its own before it learns next."""
         self._steps = 0
         self._last: list[Any] = []
 
@@ -217,10 +217,9 @@ class GradientsFollowed(Duty):
             self._last, self._order = self._order.end() or self._last, None
             if self._last:
                 self._stamps.follow(self._last)
-            self._after = self._steps
-        elif self._steps >= next(
-            (at for at in _LEARNS_AT if at > self._after), self._after + _LEARNS_EVERY
-        ):
+            later = (at for at in _LEARNS_AT if at > self._steps)
+            self._due = next(later, self._steps + _LEARNS_EVERY)
+        elif self._steps >= self._due:
             self._stamps.let_go()
             self._order = GradientOrder(each for each in self._parameters() if each.requires_grad)
         return False
