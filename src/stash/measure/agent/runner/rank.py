@@ -152,15 +152,15 @@ class OwnRank:
 
     def tell_at(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The same of the thread that trains, and of what happened there ``now``."""
-        for hear in self._hearers[event]:
-            hear(event, now, about)
+        for hearer in self._hearers[event]:
+            hearer(event, now, about)
 
     def handle(self, event: ThreadEvent, about: Any = None) -> None:
         """The same of what the script itself calls, which Stash's telling makes no longer."""
         if self._hearers[event] and get_ident() == self.stamps.followed.number:
             since = self._now()
-            for hear in self._hearers[event]:
-                hear(event, since, about)
+            for hearer in self._hearers[event]:
+                hearer(event, since, about)
             self.own_seconds += self._now() - since
 
     def work_since(self, moment: float, but: float = 0.0) -> None:

@@ -272,30 +272,24 @@ class RunLedger:
 
     def rows(self, now: float, timed: dict[str, float]) -> list[dict[str, Any]]:
         """Fields of the rows of ``records.profile``; ``timed``: what rows had when timing began."""
-        seconds, found = self.settle(now), []
-        for row in sorted(seconds):
-            seen = self.occurrences.get(row, Occurrences())
+        seconds = self.settle(now)
+        # the first epoch's start lies in starting up
+        beside = sorted(
+            row for row in self.occurrences.keys() - seconds if self.occurrences[row].times
+        )
+        found = []
+        for row in (*sorted(seconds), *beside):
+            seen, took = self.occurrences.get(row, Occurrences()), seconds.get(row, 0.0)
             found.append(
                 {
                     "row": row,
-                    "seconds": seconds[row],
-                    "timed_seconds": seconds[row] - timed.get(row, 0.0),
+                    "seconds": took,
+                    "timed_seconds": took - timed.get(row, 0.0),
                     "each": list(seen.seconds),
                     "at_steps": list(seen.at_steps),
                     "times": seen.times,
                 }
             )
-        for row in sorted(set(self.occurrences) - set(seconds)):
-            if (seen := self.occurrences[row]).times:  # the first epoch's start lies in starting up
-                found.append(
-                    {
-                        "row": row,
-                        "seconds": 0.0,
-                        "each": seen.seconds,
-                        "at_steps": seen.at_steps,
-                        "times": seen.times,
-                    }
-                )
         return found
 
 
