@@ -48,7 +48,7 @@ class RunQueue:
     """
 
     def __init__(self) -> None:
-        self._at, self._seconds = float("-inf"), 0.0
+        self._at, self.latest = float("-inf"), 0.0
         self.thread = threading.get_native_id()
         self._file: int | None = None
         with suppress(OSError):
@@ -63,17 +63,17 @@ class RunQueue:
         """Seconds so far; 0 where the kernel does not count it. A script that closes the file stops it."""
         if self._file is not None:
             try:
-                self._seconds = int(os.pread(self._file, _BYTES, 0).split(None, 2)[1]) * 1e-9
+                self.latest = int(os.pread(self._file, _BYTES, 0).split(None, 2)[1]) * 1e-9
             except (OSError, ValueError, IndexError):
                 self._file = None
-        return self._seconds
+        return self.latest
 
     def sample(self, now: float) -> float:
         """The same ``now``, by the last reading if that is no older than it may be."""
         if now - self._at > _HOLDS:
             self._at = now
             return self.delay()
-        return self._seconds
+        return self.latest
 
     def __del__(self) -> None:
         if self._file is not None:

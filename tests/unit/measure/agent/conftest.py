@@ -100,7 +100,7 @@ def step(clock: Seconds, stamps: Stamps) -> Step:
         stamps.tell(ThreadEvent.STEP_BEGINS)
         act()
         stamps.tell(ThreadEvent.STEP_ENDED)
-        return stamps.ring.rows(0)[-1]
+        return stamps.block_steps()[-1]
 
     return step
 

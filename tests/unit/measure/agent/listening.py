@@ -18,7 +18,7 @@ class _RecordingLoops(LoopListener):
 
     def next_batch(self, feed: Any) -> Any:
         self._events.append("next batch")
-        return feed.next()
+        return feed.take_next()[0]
 
     def closed(self, handle: Any) -> None:
         self._events.append("closed")

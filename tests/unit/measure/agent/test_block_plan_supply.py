@@ -48,7 +48,7 @@ class RoundsOfOneRank:
         self.feed = LoaderFeed(self.loader)
         self.feed.adopt(iter(self.loader))
         self.feed.learned = ReadingPattern(steps=1, batches=per_step)
-        self.feed.next()
+        self.feed.take_next()[0]
         self.plan = Plan(replay, data, cold or data, 1.0, 0)
         self.met = 0
         self.others = 1
@@ -75,7 +75,7 @@ class RoundsOfOneRank:
         self.supply.serve_block(visit)
         size = self.plan.block_size(visit)
         settle, per_step = visit.lead_in + size.settle, self.feed.per_step
-        served = [float(self.feed.next()) for _ in range((settle + size.steps) * per_step)]
+        served = [float(self.feed.take_next()[0]) for _ in range((settle + size.steps) * per_step)]
         self.feed.drain()
         return served[settle * per_step :]
 

@@ -47,14 +47,14 @@ def feed_of(loader: DataLoader) -> LoaderFeed:
 
 
 def values(feed: LoaderFeed, count):
-    return [feed.next().tolist() for _ in range(count)]
+    return [feed.take_next()[0].tolist() for _ in range(count)]
 
 
 def test_a_real_feed_passes_batches_on_keeps_some_and_ends_with_the_epoch():
     feed = feed_of(DataLoader(Numbers(), batch_size=4))
     assert values(feed, 3) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     with pytest.raises(StopIteration):
-        feed.next()
+        feed.take_next()[0]
     assert len(feed.ring) == 3
 
 
@@ -86,11 +86,11 @@ def test_what_cannot_be_started_over_goes_on_and_ends_without_an_error():
     feed.begin_round()
     feed.refill(range(3), range(3))
     feed.begin("replay", 3)
-    assert [float(feed.next()) for _ in range(3)] == [0, 1, 2]
+    assert [float(feed.take_next()[0]) for _ in range(3)] == [0, 1, 2]
     feed.refill(range(3), range(3))
     feed.refill(range(3), range(3))  # nothing is left: the last ones stay
     feed.begin("replay", 3)
-    assert [float(feed.next()) for _ in range(3)] == [3, 4, 3]
+    assert [float(feed.take_next()[0]) for _ in range(3)] == [3, 4, 3]
 
 
 @pytest.mark.timeout(120)

@@ -240,17 +240,17 @@ def test_the_loop_around_an_evaluation_with_gradients_goes_on_where_it_was() -> 
     feed = LoaderFeed(loader)
     feed.adopt(tapped(loader))
     feed.open_loop()
-    first = [feed.next() for _ in range(2)]
+    first = [feed.take_next()[0] for _ in range(2)]
     feed.adopt(tapped(loader))
     before = feed.handed
-    assert [feed.next() for _ in range(3)]
+    assert [feed.take_next()[0] for _ in range(3)]
     # WHEN that turns out not to train
     feed.restore(before, 3)
     # THEN the next batch is the first loop's third, and nothing is left over that was asked for
-    assert [float(batch[0][0]) for batch in (*first, feed.next())] == [0.0, 4.0, 8.0]
+    assert [float(batch[0][0]) for batch in (*first, feed.take_next()[0])] == [0.0, 4.0, 8.0]
     assert (feed.handed.turn, feed.handed.since_step) == (3, 3)
     feed.drain()
-    assert feed._is_drained
+    assert feed._used.is_drained
 
 
 def tapped(loader: Any) -> Any:

@@ -60,21 +60,20 @@ def test_the_node_is_the_world_on_one_node(
         scope.name = "world"
 
 
-def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> None:
-    rank = rank_of(tmp_path)
-    rank.reset_counts()
-    assert rank.per_step(scope.issued) == {}
+def test_collectives_are_counted_per_step_of_the_whole_world() -> None:
+    scope.reset_counts()
+    assert scope.per_step(scope.issued) == {}
     for _ in range(4):
         scope.issued["all_reduce"] += 1
         scope.sent["all_reduce"] += 100
-        rank.count_step()
+        scope.count_step()
     scope.name = "self"
-    rank.count_step()
+    scope.count_step()
     scope.name = "world"
-    assert rank.per_step(scope.issued) == {"all_reduce": 1.0}
-    assert rank.per_step(scope.sent) == {"all_reduce": 100.0}
-    rank.reset_counts()
-    assert rank.per_step(scope.issued) == {}
+    assert scope.per_step(scope.issued) == {"all_reduce": 1.0}
+    assert scope.per_step(scope.sent) == {"all_reduce": 100.0}
+    scope.reset_counts()
+    assert scope.per_step(scope.issued) == {}
 
 
 @pytest.mark.parametrize(("nodes", "top"), [(1, "node"), (2, "cluster")])

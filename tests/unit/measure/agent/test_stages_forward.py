@@ -146,7 +146,7 @@ def last_of(stamps: Stamps, clock: Seconds) -> StampedStep:
     """The last step, once the device has done all of it."""
     clock.now += 1000.0
     stamps.flush()
-    return stamps.ring.rows(0)[-1]
+    return stamps.block_steps()[-1]
 
 
 def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(clock: Seconds, stamps: Stamps, takes):

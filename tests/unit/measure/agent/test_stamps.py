@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
+from dataclasses import replace
+from types import FrameType, SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -45,7 +48,7 @@ def step_of(clock: Moments, stamps: Stamps, *events: tuple[float, ThreadEvent]) 
     for moment, event in events:
         clock.now = moment
         stamps.tell(event)
-    return stamps.ring.rows(0)[-1]
+    return stamps.block_steps()[-1]
 
 
 def test_what_stash_does_after_a_step_is_no_part_of_the_next(
@@ -84,6 +87,42 @@ def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(
     assert (found.seconds_in(StepStage.EXCHANGE), found.gradients) == (4, True)
     stamps.let_go()
     assert not stamps.sees_exchange
+
+
+def test_delays_are_read_only_where_a_row_has_one(clock: Moments, stamps: Stamps) -> None:
+    # GIVEN a kernel that is asked for the delay of the thread, and says something else each time
+    answers = itertools.count(1.0)
+    queue: Any = SimpleNamespace(sample=lambda now: next(answers), latest=0.5)
+    stamps.followed = replace(stamps.followed, queue=queue)
+    events = ("READ_ENDED", "BACKWARD_BEGINS", "BACKWARD_ENDED", "STEP_ENDED")
+    # WHEN a step reads, computes, and ends
+    stamps.tell(ThreadEvent.READ_BEGINS, 0)
+    found = step_of(clock, stamps, *((1.0, ThreadEvent[name]) for name in events))
+    # THEN it was asked where waiting begins and ends, and at the step's end; and once more where exchange ends
+    assert (found.input_delay, next(answers)) == (1.0, 4.0)
+    stamps.follow([torch.nn.Parameter(torch.zeros(1))])
+    stamps.tell(ThreadEvent.BACKWARD_BEGINS)
+    step_of(clock, stamps, (2.0, ThreadEvent.BACKWARD_ENDED), (3.0, ThreadEvent.STEP_ENDED))
+    assert next(answers) == 7.0
+
+
+def test_a_stamped_step_is_a_handful_of_calls(clock: Moments, stamps: Stamps) -> None:
+    names = ("READ_ENDED", "BACKWARD_BEGINS", "BACKWARD_ENDED", "STEP_ENDED", "STEP_BEGINS")
+    events, calls = [ThreadEvent[name] for name in names], []
+
+    def note_call(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is not Moments.__call__.__code__:
+            calls.append(frame.f_code.co_name)
+
+    # GIVEN a step before, in which the kernel is asked for what it is asked for now and then
+    step_of(clock, stamps, (1.0, ThreadEvent.STEP_ENDED))
+    # WHEN a step's six events are told THEN each costs five calls of Python, and the step's end two more
+    sys.setprofile(note_call)
+    stamps.tell(ThreadEvent.READ_BEGINS, 0)
+    for event in events:
+        stamps.tell(event)
+    sys.setprofile(None)
+    assert len(calls) <= 32, calls
 
 
 class Event:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from stash.measure.agent.runner import step_stages
-from stash.measure.agent.runner.step_stages import STAGES, WATCHED_STAGES, Stages, StepUnderWay
+from stash.measure.agent.runner.step_stages import (
+    STAGES,
+    WATCHED_STAGES,
+    Stages,
+    StepUnderWay,
+    fold_marks,
+)
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import (
     DELAY,
@@ -29,9 +35,8 @@ def row_of(events: list[Event], stages: Stages = STAGES) -> list[float]:
     now, step = 0.0, StepUnderWay((int(StepStage.BETWEEN), 0.0, 0.0, 0, None), stages)
     for name, seconds, *about in events:
         now += seconds
-        step.handle(ThreadEvent[name], now, HALF * now, *about)
-    row, _ = step.end(now, HALF * now)
-    return row
+        step.handlers[ThreadEvent[name]](now, HALF * now, *(about or [None]))
+    return fold_marks(step.end(now, HALF * now))
 
 
 def taken(row: list[float]) -> dict[str, float]:

@@ -79,7 +79,7 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current_orders.cache_clear()
     run, ring = WatchedRun(given), StepRing(tmp_path / "ring.0.1")
-    run.loops.note_in(Stamps(time.perf_counter, ring))
+    run.note_in(Stamps(time.perf_counter, ring))
     script.subscribe(run)
     assert list(stash.loader(Batches())) == [0, 1, 2]
     run.handle(ThreadEvent.STEP_ENDED)

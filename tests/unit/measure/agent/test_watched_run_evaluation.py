@@ -38,5 +38,5 @@ def test_what_is_read_without_gradients_is_evaluation_unless_a_pass_follows_each
             loops.waited(source, lambda: None)
         script.bus.passes += passes
         stamps.tell(ThreadEvent.STEP_ENDED)
-    last: StampedStep = stamps.ring.rows(0)[-1]
+    last: StampedStep = stamps.block_steps()[-1]
     assert (last.seconds_in(StepStage.EVALUATION) > 0) is is_evaluation

@@ -118,9 +118,9 @@ class ReplayedFeed(Feed):
     def signature(self) -> tuple[object, ...]:
         return (self._like,)
 
-    def next(self) -> Any:
+    def take_next(self) -> Any:
         self._effects.add("N")
-        return super().next()
+        return super().take_next()
 
     def restore(self, before: Any, read: int) -> None:
         self._effects.add("u")
@@ -169,7 +169,7 @@ def noted_effects(effects: Effects) -> Iterator[None]:
         original = getattr(BlockClock, name)
 
         def call(self: Any, now: float) -> None:
-            if not (name == "pause" and self.is_paused):
+            if not (name == "pause" and self.paused_since is not None):
                 effects.add(letter)
             original(self, now)
 
@@ -196,6 +196,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
         orders=orders,
         note=lambda text: None,
         tell=lambda event, about: None,
+        tell_at=lambda event, now, about: None,
         work_since=lambda moment, but=0.0: None,
         begin_step=lambda: None,
     )
@@ -273,7 +274,7 @@ def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
     clock, ring = Ticks(), Rows()
     stamps: Any = Stamps(clock.now, ring, stages)  # type: ignore[arg-type]
     mark: Any = None
-    still: Any = SimpleNamespace(sample=lambda now: 0.0)
+    still: Any = SimpleNamespace(sample=lambda now: 0.0, latest=0.0)
     stamps.followed = replace(stamps.followed, queue=still)
     stamps._step.count_delays_from(0.0)
     for kind, *given in lines:

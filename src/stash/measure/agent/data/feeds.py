@@ -19,6 +19,8 @@ from stash.measure.agent.data.ring import Ring
 from stash.measure.agent.data.tally import own_tally
 from stash.measure.agent.thread_events import ThreadEvent
 
+_REPLAYS = ("replay", "resident")
+
 
 class FeedProgress(NamedTuple):
     """How far a feed's loops and the step under way have come; each batch and each step make another one."""
@@ -36,8 +38,6 @@ class FeedProgress(NamedTuple):
     """Among the batches was one whose samples cannot be counted."""
     at_step: tuple[float, bool] = (0.0, False)
     """``wait`` and ``uncounted`` at the end of the last step."""
-    took: float = 0.0
-    """Seconds that the last batch took to come."""
     around: Any = None
     """What stands for the iterator of a loop that is under way around the latest one."""
 
@@ -45,20 +45,19 @@ class FeedProgress(NamedTuple):
         """A loop begins."""
         return self._replace(turn=0, limit=length, steps_of_epoch=0)
 
-    def hand_out(self, is_counted: bool, took: float, is_waited_for: bool) -> FeedProgress:
-        """A batch is handed out."""
-        turn, limit, steps, since_step, wait, uncounted, at_step, _, around = self
-        wait += took if is_waited_for else 0.0
-        uncounted = uncounted or not is_counted
+    def hand_out(self, is_counted: bool, waited: float) -> FeedProgress:
+        """A batch is handed out, for which a loop waited so many seconds."""
+        turn, limit, steps, since_step, wait, uncounted, at_step, around = self
+        wait, uncounted = wait + waited, uncounted or not is_counted
         return FeedProgress(
-            turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, took, around
+            turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, around
         )
 
     def end_step(self) -> FeedProgress:
         """A step ended."""
-        turn, limit, steps, since_step, wait, uncounted, _, took, around = self
+        turn, limit, steps, since_step, wait, uncounted, _, around = self
         steps += since_step > 0
-        return FeedProgress(turn, limit, steps, 0, wait, uncounted, (wait, uncounted), took, around)
+        return FeedProgress(turn, limit, steps, 0, wait, uncounted, (wait, uncounted), around)
 
     def skip_step(self, per_step: int) -> FeedProgress:
         """What was handed out since the last step belongs to none."""
@@ -87,7 +86,7 @@ class ReadingPattern(NamedTuple):
     is_remade: bool = False
     """Its loader was made again for another epoch."""
     waited: float = 0.0
-    """Seconds that batches of the script's own epochs were waited for."""
+    """Seconds that batches of the script's own epochs were waited for, until the last block."""
 
     @property
     def per_step(self) -> int:
@@ -101,8 +100,8 @@ class FeedAccount(NamedTuple):
     number: int | None = None
     """Among the loaders of the script; ``None``: nobody keeps account."""
     now: Callable[[], float] = time.perf_counter
-    tell: Callable[[ThreadEvent, int | None], None] = lambda event, loader: None
-    """Whom to tell of reads."""
+    tell: Callable[[ThreadEvent, float, int | None], None] = lambda event, now, loader: None
+    """Whom to tell of reads, and when they were."""
     goes_on: bool = False
     """Never end: the script's own epochs are too short to be measured in."""
 
@@ -166,7 +165,8 @@ class Feed:
     def wait_of_a_step(self) -> float:
         """Seconds that a step of the script's own epochs waited for its batches, the start of workers left out."""
         learned = self.learned
-        return max(0.0, learned.waited - (learned.startup or 0.0)) / max(1, learned.steps)
+        waited = learned.waited + (0.0 if self.is_measured else self.handed.wait)
+        return max(0.0, waited - (learned.startup or 0.0)) / max(1, learned.steps)
 
     @property
     def per_step(self) -> int:
@@ -214,6 +214,10 @@ class Feed:
         """A batch is handed out that no step trains on."""
         self.handed = self.handed._replace(turn=self.handed.turn + 1)
 
+    def go_round(self, iterator: Any) -> None:
+        """A loop over that ``iterator`` is under way around the latest one; ``None``: there is none."""
+        self.handed = self.handed._replace(around=iterator)
+
     def restore(self, before: FeedProgress, read: int) -> None:
         """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
         self.handed = before._replace(around=self.handed.around)
@@ -243,8 +247,9 @@ class Feed:
     @property
     def is_at_end(self) -> bool:
         """Whether the script's own epoch is over."""
-        turn, limit, *_ = self.handed
-        return limit is not None and turn >= limit and self.is_measured and not self.account.goes_on
+        handed = self.handed
+        has_ended = handed.limit is not None and handed.turn >= handed.limit
+        return has_ended and self.is_measured and not self.account.goes_on
 
     def release(self) -> None:
         """No loop will read on where the last one stopped."""
@@ -262,60 +267,58 @@ class Feed:
 
         The value is the samples that it trained on.
         """
-        handed, learned = self.handed, self.learned
+        handed, learned, in_hand = self.handed, self.learned, self._in_hand
         if handed.since_step:
             learned = ReadingPattern(
                 learned.steps + 1, learned.batches + handed.since_step, *learned[2:]
             )
-            if (
-                self.mode == "real"
-            ):  # a block that begins in the middle of an epoch has turns of its own
+            # a block that begins in the middle of an epoch has turns of its own
+            if self.mode == "real" and not learned.reads_ahead:
                 ahead = handed.turn > learned.per_step * (handed.steps_of_epoch + 1)
-                learned = learned._replace(reads_ahead=learned.reads_ahead or ahead)
+                learned = learned._replace(reads_ahead=True) if ahead else learned
             self.learned = learned
-        # not at an epoch's last step
-        kept = int(learned.reads_ahead and len(self._in_hand) > learned.per_step)
-        trained = self._in_hand[: len(self._in_hand) - kept]
-        del self._in_hand[: len(trained)]
         self.handed = handed.end_step()
-        return sum(trained)
+        if learned.reads_ahead and len(in_hand) > learned.per_step:  # not at an epoch's last step
+            trained = sum(in_hand[:-1])
+            del in_hand[:-1]
+        else:
+            trained = sum(in_hand)
+            in_hand.clear()
+        return trained
 
-    def next(self) -> Any:
-        """Serve the training loop one batch according to the mode."""
-        is_replayed = self.mode in ("replay", "resident")
-        if is_replayed:
-            number, now, tell, _ = self.account
+    def take_next(self) -> tuple[Any, float]:
+        """Serve the training loop one batch according to the mode; and the seconds that it took to come."""
+        number, now, tell, goes_on = self.account
+        if self.mode in _REPLAYS:
             began = now()
             batch = self.ring.next_batch()
-            tell(ThreadEvent.REPLAYED, number)
-            took = now() - began
+            ended = now()
+            tell(ThreadEvent.REPLAYED, ended, number)
+            took, waited = ended - began, 0.0
         else:
-            batch, took = self._time_read()
+            is_real = self.mode == "real"
+            ends = is_real and not goes_on
+            tell(ThreadEvent.READ_BEGINS, now(), number)
+            began = now()
+            try:
+                batch = self.real() if ends else self.read_endlessly()
+            except StopIteration:
+                if ends:
+                    self.learned = self.learned._replace(length=self.handed.turn)
+                tell(ThreadEvent.READ_FAILED, now(), number)
+                raise
+            ended = now()
+            tell(ThreadEvent.READ_ENDED, ended, number)
+            if self.learned.asked is not None:
+                startup = ended - self.learned.asked
+                self.learned = self.learned._replace(startup=startup, asked=None)
+            if is_real:
+                self.ring.offer(batch)
+            took = waited = ended - began
         count = count_samples(batch)
         self._in_hand.append(count or 0)
-        self.handed = self.handed.hand_out(count is not None, took, is_waited_for=not is_replayed)
-        return batch
-
-    def _time_read(self) -> tuple[Any, float]:
-        """The next batch, and the seconds that it took."""
-        number, now, tell, goes_on = self.account
-        tell(ThreadEvent.READ_BEGINS, number)
-        began = now()
-        try:
-            batch = self.read_endlessly() if self.is_measured or goes_on else self.real()
-        except StopIteration:
-            if not (self.is_measured or goes_on):
-                self.learned = self.learned._replace(length=self.handed.turn)
-            tell(ThreadEvent.READ_FAILED, number)
-            raise
-        ended = now()
-        tell(ThreadEvent.READ_ENDED, number)
-        if self.learned.asked is not None:
-            self.learned = self.learned._replace(startup=ended - self.learned.asked, asked=None)
-        if self.mode == "real":
-            self.ring.offer(batch)
-            self.learned = self.learned._replace(waited=self.learned.waited + ended - began)
-        return batch, ended - began
+        self.handed = self.handed.hand_out(count is not None, waited)
+        return batch, took
 
     def read_endlessly(self) -> Any:
         """The next real batch, from the start again when the data end."""
@@ -333,6 +336,9 @@ class Feed:
         with the batch kept at ``first``, handed out on ``device`` if any.
         """
         self.drain()
+        if not self.is_measured:
+            waited = self.learned.waited + self.handed.wait
+            self.learned = self.learned._replace(waited=waited)
         self.mode = mode
         self.handed = self.handed._replace(wait=0.0, uncounted=False, at_step=(0.0, False))
         del self._in_hand[: -1 if self.learned.reads_ahead else None]
@@ -457,9 +463,11 @@ class Handle:
     def __next__(self) -> Any:
         self.taken += 1
         try:
-            listener = script.bus.listener
-            if listener.listens and listener.loops.should_stop(self):
-                raise StopIteration
+            # what has trained goes on
+            if not self.trains:
+                listener = script.bus.listener
+                if listener.listens and listener.loops.should_stop(self):
+                    raise StopIteration
             return next(self._iterator)
         except StopIteration:
             self._close()

@@ -147,7 +147,7 @@ def _describe_rank(rank: OwnRank, step_seconds: float) -> Introduction:
         ),
         step_seconds=step_seconds,
         epoch=min((feed.length for feed in rank.feeds if feed.length is not None), default=None),
-        handed_out=tuple(scope.hands_out_data(rank.steps_counted)),
+        handed_out=tuple(scope.hands_out_data()),
     )
 
 
@@ -284,10 +284,10 @@ def _write_survey(
 
 def standing_facts(rank: OwnRank) -> JobFacts:
     """What is better known the longer the job runs."""
-    handed = rank.per_step(scope.sent)
+    handed = scope.per_step(scope.sent)
     return JobFacts(
         **survey.loader_facts(rank.feeds),
-        collectives_per_step=rank.per_step(scope.issued),
+        collectives_per_step=scope.per_step(scope.issued),
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
         groups=group_facts(ledger.steps, ledger.totals, ledger.names),

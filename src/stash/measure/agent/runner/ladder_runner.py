@@ -92,7 +92,6 @@ class LadderRunner(script.Listener):
         """Tells the other ranks that the loop is over; they may never answer."""
         self._once = threading.Lock()
         self._optimizers = Optimizers()
-        self._steps = 0
         self.handle = rank.handle  # type: ignore[method-assign]
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
@@ -104,8 +103,9 @@ class LadderRunner(script.Listener):
     def _handle_event(self, event: LadderEvent) -> None:
         """Go by the table; a timer's thread may, too."""
         with self._once:
-            self.state, actions = handle_event(self.state, event)
-            self.listens = self.state in _LISTENING
+            state, actions = handle_event(self.state, event)
+            if state is not self.state:
+                self.state, self.listens = state, state in _LISTENING
         for action in actions:
             _ACTIONS[action](self)
 
@@ -116,7 +116,7 @@ class LadderRunner(script.Listener):
         self.rank.control.join()
 
     def beat(self) -> None:
-        self.rank.beat(self._steps)
+        self.rank.beat()
 
     def note(self, text: str) -> None:
         self.rank.note(text)
@@ -137,22 +137,22 @@ class LadderRunner(script.Listener):
         if rank.counted_optimizer is None:
             rank.count_at(own)
             self._begin(optimizer)
-        if self.state is LadderState.ENDING or self.state is LadderState.FINISHED:
+        state = self.state
+        if state is LadderState.ENDING or state is LadderState.FINISHED:
             return
         if own is not rank.counted_optimizer and not self._takes_over():
             return
-        if not (self.counts and rank.bare_step_ended()):
+        if state is LadderState.MEASURING or not rank.bare_step_ended():
             self._handle_event(LadderEvent.STEPPED)
 
     def _end_step(self) -> None:
         rank = self.rank
         rank.stamps.handle(ThreadEvent.STEP_ENDED, rank.clock.ended)
-        rank.count_step()
+        scope.count_step()
         self.loops.stepped()
 
     def _resume(self) -> None:
-        self._steps += 1
-        self.beat()
+        self.rank.beat()
         assert self._routine is not None
         try:
             next(self._routine)
@@ -175,7 +175,6 @@ class LadderRunner(script.Listener):
         rank = self.rank
         rank.stamps.attach()
         scope.forget()  # what came before the first step was setting up
-        rank.reset_counts()
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cuda":
             rank.stamps.follow_device(rank.device)
@@ -300,7 +299,7 @@ class LadderRunner(script.Listener):
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
         before, rarest = self.rank.counted_optimizer, self._optimizers.find_rarest()
         self.rank.count_at(rarest)
-        self.rank.reset_counts()
+        scope.reset_counts()
         return rarest is not before
 
     def _takes_over(self) -> bool:

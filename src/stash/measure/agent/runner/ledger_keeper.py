@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from threading import get_ident
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from stash.core.ledger_rows import (
     BACKWARD,
@@ -19,7 +20,7 @@ from stash.core.ledger_rows import (
     OPTIMIZER,
 )
 from stash.measure.agent.runner.interpreter_wait import InterpreterClock
-from stash.measure.agent.runner.run_ledger import RunLedger
+from stash.measure.agent.runner.run_ledger import ROW_EVENTS, RunLedger
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.processes import seconds_since_start
@@ -29,6 +30,9 @@ _SHARE = 0.3
 """Of the budget, at most, that evaluations may take before blocks begin; after that they get one batch each."""
 
 _fsync = os.fsync
+_KEPT = (ThreadEvent.ITERATOR_ASKED, ThreadEvent.SAVE_BEGINS, ThreadEvent.STEPPED)
+"""Events after which there is more to do than to account for them."""
+Hearer: TypeAlias = Callable[[ThreadEvent, float, Any], None]
 
 
 class _TimedSteps(NamedTuple):
@@ -50,9 +54,6 @@ class NoLedger:
     sees_epochs = False
     """Whether the wait for an epoch's first batch is accounted for, and no step's."""
 
-    def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
-        """The next event of the training thread; ``about``: the loader that it has to do with."""
-
     def take_saving_seconds(self) -> float:
         """Seconds that saving took since the last call."""
         return 0.0
@@ -73,8 +74,10 @@ class LedgerKeeper(NoLedger):
 
     def __init__(self, stamps: Any, budget: float) -> None:
         self._stamps = stamps
-        self._ledger = RunLedger(stamps.now() - seconds_since_start())
         self._places = Places(get_ident(), lambda: self._ledger.row_of_look)
+        self._ledger = RunLedger(
+            stamps.now() - seconds_since_start(), self._places.move_to_evaluation
+        )
         self._most_evaluation = _SHARE * budget
         self._timing: _TimedSteps | None = None
         self._saved = 0.0
@@ -97,15 +100,20 @@ class LedgerKeeper(NoLedger):
         began = self._ledger.occurrences[EPOCH_START].at_steps
         return self._ledger.steps - (began[-1] if began else 0)
 
+    def list_hearers(self, event: ThreadEvent) -> tuple[Hearer, ...]:
+        """Who is told of such an event: most are only the account's."""
+        if event in _KEPT:
+            return (self.handle,)
+        return (self._ledger.handle,) * (event in ROW_EVENTS)
+
     def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
+        """The next event of the training thread; ``about``: the loader that it has to do with."""
         if LedgerKeeper._hooked is not self:
             self._hook()
+        ledger = self._ledger
         if event is ThreadEvent.SAVE_BEGINS:
-            self._saved_at = self._ledger.steps
-        found = self._ledger.late_evaluations
-        self._ledger.handle(event, now, about)
-        if self._ledger.late_evaluations > found:
-            self._places.move_to_evaluation()
+            self._saved_at = ledger.steps
+        ledger.handle(event, now, about)
         if event is ThreadEvent.ITERATOR_ASKED:
             self._places.mark_loop()
             self._places.start()
@@ -203,7 +211,7 @@ class LedgerKeeper(NoLedger):
         return [{"row": INTERPRETER, **wait.place, "seconds": wait.seconds}] if wait.place else []
 
     def _hook(self) -> None:
-        """From the first event on collections and flushes are noticed; what another keeper left behind goes."""
+        """From the first loop on collections and flushes are noticed; what another keeper left behind goes."""
         if LedgerKeeper._hooked is not None:
             LedgerKeeper._hooked.stop()
         LedgerKeeper._hooked = self

@@ -84,13 +84,15 @@ class StepsSeen(NamedTuple):
     """That may have been a validation's. Where it goes on step for step, it is how the job trains."""
     read_beside: bool = False
     """Batches were read since the last step that no step trains on."""
+    read_elsewhere: bool = False
+    """A thread that does not train has read a loader."""
+    loaders_are_remade: bool = False
 
     def end_step(self, passes: int) -> StepsSeen:
         """A step ended after so many backward passes."""
-        has_passes = self.all_have_passes and passes > self.passes
-        return StepsSeen(
-            self.steps + 1, passes, has_passes, self.read_last, self.is_new, self.surprised
-        )
+        steps, before, have_passes, read_last, is_new, surprised, _, *rest = self
+        have_passes = have_passes and passes > before
+        return StepsSeen(steps + 1, passes, have_passes, read_last, is_new, surprised, False, *rest)
 
     def learn(self, read: tuple[Feed, ...], some_train: bool, read_beside: bool) -> StepsSeen:
         """It read these loaders; whether some have been seen to train."""
@@ -123,6 +125,7 @@ class EpochGap:
     def stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
 
 
 class Loops(script.LoopListener):
@@ -138,9 +141,7 @@ class Loops(script.LoopListener):
         self._read: list[weakref.ref[Feed]] = []
         """The feeds that loops have read."""
         self._seen = StepsSeen()
-        self._loaders_are_remade = False
-        self._read_elsewhere = False
-        """A thread that does not train has read a loader."""
+        self._has_gradients = sys.modules["torch"].is_grad_enabled
 
     @property
     def is_between_epochs(self) -> bool:
@@ -154,7 +155,7 @@ class Loops(script.LoopListener):
 
     def find_training_feeds(self) -> list[Feed]:
         """The feeds that the job trains from, as far as its steps have shown; they are held from now on."""
-        if self._read_elsewhere:
+        if self._seen.read_elsewhere:
             self._rank.note(
                 "a thread of the script's own reads its loader ahead of training: what steps wait for that thread is "
                 "seen as time before their forward passes, and not apart as prep and fetch"
@@ -197,18 +198,16 @@ class Loops(script.LoopListener):
         self._rank.tell(event, feed)
 
     def is_beside(self, feed: Feed) -> bool:
-        if sys.modules["torch"].is_grad_enabled():
-            return False
-        return not _course(_replaced_feed(feed)).without_gradients
+        return not (self._has_gradients() or _course(_replaced_feed(feed)).without_gradients)
 
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
-        if self._is_other_thread():
+        if not self._rank.stamps.is_this_thread:
             return
         feed, beside = handle.feed, self.is_beside(handle.feed)
         may_replace = (
             self.is_between_epochs
-            and self._loaders_are_remade
+            and self._seen.loaders_are_remade
             and not (_course(feed).trains or beside)
         )
         if may_replace and any(feed.signature == known.signature for known in self._rank.feeds):
@@ -224,9 +223,10 @@ class Loops(script.LoopListener):
 
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
-        rank, since = self._rank, self._rank.clock.now()
-        if not rank.feeds or self._is_other_thread() or rank.ledger.may_evaluate:
+        rank = self._rank
+        if not rank.feeds or rank.ledger.may_evaluate or not rank.stamps.is_this_thread:
             return False
+        since = rank.clock.now()
         feed = _replaced_feed(handle.feed)
         use = _course(feed).use
         if use is LoopUse.OTHER:
@@ -241,11 +241,16 @@ class Loops(script.LoopListener):
 
     def next_batch(self, feed: Feed) -> Any:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
-        if self._is_other_thread():
-            self._read_elsewhere = True
+        rank = self._rank
+        if (
+            not rank.stamps.is_this_thread
+        ):  # what it fetches for later, no step can be given in its place
+            self._seen = self._seen._replace(read_elsewhere=True)
             return feed.real()
-        rank, since, beside = self._rank, self._rank.clock.now(), self.is_beside(feed)
-        rank.tell(ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, feed)
+        since, beside = rank.clock.now(), self.is_beside(feed)
+        rank.tell_at(
+            ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, since, feed
+        )
         try:
             batch, took = self._next_batch(feed, beside)
         except StopIteration:
@@ -262,39 +267,38 @@ class Loops(script.LoopListener):
         if feed.handed.turn == 0:
             _change_course(feed, first_at_pass=script.passes())
         elif not (beside or course.trains) and self._trains_after_all(feed):
-            self._loaders_are_remade = True
+            self._seen = self._seen._replace(loaders_are_remade=True)
             self._let_stand(feed)
         feed = _replaced_feed(feed)
         if feed.account.number is None:
             read = self._list_read()
             self._read = [weakref.ref(each) for each in (*read, feed)]
-            feed.open_account(FeedAccount(len(read), self._rank.clock.now, self._rank.tell))
-        if LoopAction.SERVE_BESIDE in self._handle(
-            feed, LoopEvent.ASKED_BESIDE if beside else self._note_request(feed)
-        ):
-            return self._batch_beside(feed), None
-        if (course := _course(feed)).trains:
+            feed.open_account(FeedAccount(len(read), self._rank.clock.now, self._rank.tell_at))
+        course = _course(feed)
+        if beside or course.trial is not None:
+            event = LoopEvent.ASKED_BESIDE if beside else self._note_request(feed)
+            if LoopAction.SERVE_BESIDE in self._handle(feed, event):
+                return self._batch_beside(feed), None
+            course = _course(feed)
+        trains, clock = course.trains, self.clock
+        if trains and (self._gap.is_open or (clock is not None and clock.paused_since is not None)):
             self._go_on(begins=feed.handed.turn == 0)
         try:
             if feed.is_at_end:
                 raise StopIteration
-            batch = feed.next()
+            served = feed.take_next()
         except StopIteration:
             if course.trial is not None:
                 _change_course(feed, trial=course.trial.end())
             if not feed.open_loops.tell_their_end:
                 self._handle(feed, LoopEvent.CLOSED)
             raise
-        if course.trains:
+        if trains and clock is not None and clock.paused_since is not None:
             self._resume()
-        return batch, feed.handed.took
-
-    def _is_other_thread(self) -> bool:
-        """Whether a thread that does not train asks: what it fetches for later, no step can be given in its place."""
-        return not self._rank.stamps.is_this_thread
+        return served
 
     def _note_request(self, feed: Feed) -> LoopEvent:
-        """A loop asks for another batch: which event that is, for all that is known."""
+        """A loop on trial asks for another batch: which event that is, for all that is known."""
         self._note_pass(feed)
         course = _course(feed)
         if course.trial is None:
@@ -324,7 +328,7 @@ class Loops(script.LoopListener):
 
     def closed(self, handle: Handle) -> None:
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
-        if self._is_other_thread():
+        if not self._rank.stamps.is_this_thread:
             return
         self._rank.tell(ThreadEvent.LOOP_ENDED, handle.feed)
         feed = _replaced_feed(handle.feed)
@@ -396,11 +400,11 @@ class Loops(script.LoopListener):
         What follows may take long, of a rank that sits a block out; after ``step_begins`` time counts again.
         """
         self._gap.stop_waiting()
-        feeds, read_beside = self._list_read(), self._seen.read_beside
+        feeds, read_beside, training = self._list_read(), self._seen.read_beside, self._rank.feeds
         self._seen = self._seen.end_step(script.bus.passes)
         for feed in feeds:
-            self._handle(feed, LoopEvent.STEPPED)
-        training = self._rank.feeds
+            if _course(feed).trial is not None:  # to others it means nothing
+                self._handle(feed, LoopEvent.STEPPED)
         if not training:  # which loaders train is not settled yet
             self._learn_loaders(feeds, read_beside)
         known = unknown = 0
@@ -470,7 +474,7 @@ class Loops(script.LoopListener):
             self.clock.pause(self._rank.clock.synchronize())
 
     def _resume(self) -> None:
-        if self.clock is not None and self.clock.is_paused:
+        if self.clock is not None and self.clock.paused_since is not None:
             self.clock.resume(self._rank.clock.synchronize())
 
     def _trains_after_all(self, feed: Feed) -> bool:

@@ -6,7 +6,7 @@ leader publishes reaches the journal.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import Any, NamedTuple, TypeVar
@@ -14,14 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, LedgerKeeper, NoLedger
+from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, Hearer, LedgerKeeper, NoLedger
 from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.stamps import Clock, Stamps
 from stash.measure.agent.runner.step_stages import HEEDED
 from stash.measure.agent.runner.tiny_values import TinyValues
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Heart, Journal
 from stash.measure.protocol.messages import Message, Noted, Payload
 from stash.measure.protocol.orders import Orders
@@ -74,17 +73,22 @@ class OwnRank:
         """Of the loaders that the training loop reads."""
         self.stamps = Stamps(clock.now)
         """Of the thread that trains, which takes the first step."""
-        self.ledger: NoLedger = LedgerKeeper(self.stamps, orders.budget)
+        keeper = LedgerKeeper(self.stamps, orders.budget)
+        self.ledger: NoLedger = keeper
         """Of the same thread, until blocks begin."""
         self.counted_optimizer: SeenOptimizer | None = None
         """The optimizer whose steps are the job's."""
-        self.steps_counted = 0
-        """Steps under scope world since collectives are counted."""
         self.known = JobKnown(switches=not orders.isolated)
         self.own_seconds = 0.0
         """What telling of events and handing out batches took of the training thread since its step began."""
         self.bare = BareSteps()
         """Once steps were left alone, they stay so."""
+        self._now = clock.now
+        self._hearers: list[tuple[Hearer, ...]] = [
+            (self.stamps.handle,) * HEEDED[event] + keeper.list_hearers(event)
+            for event in (ThreadEvent(1), *ThreadEvent)
+        ]
+        """Who is told of an event, by its number: no call is made for one that nobody wants."""
         self._journal = journal
         self._heart = Heart(orders.files)
         self._notes: list[str] = []
@@ -137,31 +141,31 @@ class OwnRank:
             self._notes.append(text)
             self.publish(Noted(text))
 
-    def beat(self, steps: int) -> None:
+    def beat(self) -> None:
         """Let this node's launcher see that this rank is alive, and how far it got."""
-        self._heart.beat(self.control.place.rank, steps)
+        self._heart.beat(self.control.place.rank, self.stamps.steps)
 
     def tell(self, event: ThreadEvent, about: Any = None) -> None:
         """Something happened on the calling thread: of that which trains, stamps and ledger are told."""
-        stamps, ledger = self.stamps, self.ledger
-        is_heeded, is_kept = HEEDED[event], ledger is not NO_LEDGER
-        if (is_heeded or is_kept) and get_ident() == stamps.followed.number:
-            now = self.clock.now()
-            if is_heeded:
-                stamps.handle(event, now, about)
-            if is_kept:
-                ledger.handle(event, now, about)
+        if self._hearers[event] and get_ident() == self.stamps.followed.number:
+            self.tell_at(event, self._now(), about)
+
+    def tell_at(self, event: ThreadEvent, now: float, about: Any = None) -> None:
+        """The same of the thread that trains, and of what happened there ``now``."""
+        for hearer in self._hearers[event]:
+            hearer(event, now, about)
 
     def handle(self, event: ThreadEvent, about: Any = None) -> None:
         """The same of what the script itself calls, which Stash's telling makes no longer."""
-        since = self.clock.now()
-        self.tell(event, about)
-        if self.stamps.is_this_thread:
-            self.own_seconds += self.clock.now() - since
+        if self._hearers[event] and get_ident() == self.stamps.followed.number:
+            since = self._now()
+            for hearer in self._hearers[event]:
+                hearer(event, since, about)
+            self.own_seconds += self._now() - since
 
     def work_since(self, moment: float, but: float = 0.0) -> None:
         """Up to now, ``but`` for so many seconds of it, the training thread worked for Stash."""
-        self.own_seconds += self.clock.now() - moment - but
+        self.own_seconds += self._now() - moment - but
 
     def begin_step(self) -> None:
         """Stash has done nothing yet in the step that begins."""
@@ -171,6 +175,7 @@ class OwnRank:
         """Keep account of the training thread's seconds no more."""
         self.ledger.stop()
         self.ledger = NO_LEDGER
+        self._hearers[:] = [hearers[: HEEDED[event]] for event, hearers in enumerate(self._hearers)]
 
     def learn(self, **changes: Any) -> None:
         """Something was found out: fields of ``JobKnown``."""
@@ -194,22 +199,8 @@ class OwnRank:
             name = "world"  # the node is all there is: train exactly as the job does
         replicas.set_scope(name)
 
-    def count_step(self) -> None:
-        """A step of the job ended."""
-        self.steps_counted += scope.name == "world"
-
     def bare_step_ended(self) -> bool:
         """Note a bare step; whether more of them follow."""
         ended, (left, moments) = self.clock.ended, self.bare
         self.bare = BareSteps(left - 1, (*moments, (ended, self.stamps.delay_at(ended))))
         return left > 1
-
-    def reset_counts(self) -> None:
-        """Begin to count the script's own collectives, and the steps in which they are issued."""
-        scope.reset_counts()
-        self.steps_counted = 0
-
-    def per_step(self, counted: Mapping[str, int]) -> dict[str, float]:
-        """What was ``counted`` of collectives, by name; empty before the first counted step."""
-        steps = self.steps_counted
-        return {name: round(n / steps, 3) for name, n in counted.items()} if steps else {}

@@ -8,8 +8,9 @@ there. Rows sum to the wall by construction. Pure: no clock, no thread, no PyTor
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from stash.core.ledger_rows import (
     BACKWARD,
@@ -45,36 +46,7 @@ _WITHIN_A_STEP = (
     EPOCH_END,
     OTHER,
 )
-_NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR, COMPILATION)
-_TABLE: dict[tuple[str, ThreadEvent], str] = {
-    **{(row, ThreadEvent.ITERATOR_ASKED): EPOCH_START for row in _WITHIN_A_STEP},
-    **{(row, ThreadEvent.EVALUATION_ASKED): EVALUATION for row in _WITHIN_A_STEP},
-    **{(row, ThreadEvent.BATCH_ASKED): INPUT for row in _WITHIN_A_STEP if row != EPOCH_START},
-    **{(row, ThreadEvent.BATCH_GIVEN): FORWARD for row in (INPUT, EPOCH_START, EPOCH_END, LOOP)},
-    **{(row, ThreadEvent.LOOP_ENDED): EPOCH_END for row in (INPUT, EPOCH_START)},
-    (EVALUATION, ThreadEvent.LOOP_ENDED): LOOP,
-    **{(row, ThreadEvent.BACKWARD_BEGINS): BACKWARD for row in _WITHIN_A_STEP},
-    (BACKWARD, ThreadEvent.BACKWARD_ENDED): OPTIMIZER,
-    **{(row, ThreadEvent.STEPPED): OTHER for row in (*_WITHIN_A_STEP, START_UP)},
-    (OTHER, ThreadEvent.SCRIPT_GOES_ON): LOOP,
-    **{(row, ThreadEvent.COLLECTIVE_BEGINS): COLLECTIVE for row in (LOOP, FORWARD)},
-    **{
-        (row, ThreadEvent.SAVE_BEGINS): CHECKPOINT
-        for row in (*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR)
-    },
-    **{(row, ThreadEvent.COMPILATION_BEGINS): COMPILATION for row in (*_WITHIN_A_STEP, COLLECTIVE)},
-    **{
-        (row, ThreadEvent.COLLECTION_BEGINS): COLLECTOR
-        for row in (*_WITHIN_A_STEP, COLLECTIVE, CHECKPOINT)
-        if row != EPOCH_END
-    },
-}
-"""What an event makes of a row; where there is none, the row goes on. A process starts up until its first step.
-
-Collecting between epochs is no step's: it belongs to what made the garbage.
-"""
-
-
+_NOW_AND_THEN = frozenset({EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR, COMPILATION})
 _INTERRUPTS = (
     ThreadEvent.COLLECTIVE_BEGINS,
     ThreadEvent.SAVE_BEGINS,
@@ -87,6 +59,29 @@ _RETURNS = (
     ThreadEvent.COLLECTION_ENDED,
     ThreadEvent.COMPILATION_ENDED,
 )
+_TABLE: dict[ThreadEvent, dict[str, str]] = {
+    ThreadEvent.ITERATOR_ASKED: dict.fromkeys(_WITHIN_A_STEP, EPOCH_START),
+    ThreadEvent.EVALUATION_ASKED: dict.fromkeys(_WITHIN_A_STEP, EVALUATION),
+    ThreadEvent.BATCH_ASKED: {row: INPUT for row in _WITHIN_A_STEP if row != EPOCH_START},
+    ThreadEvent.BATCH_GIVEN: dict.fromkeys((INPUT, EPOCH_START, EPOCH_END, LOOP), FORWARD),
+    ThreadEvent.LOOP_ENDED: {INPUT: EPOCH_END, EPOCH_START: EPOCH_END, EVALUATION: LOOP},
+    ThreadEvent.BACKWARD_BEGINS: dict.fromkeys(_WITHIN_A_STEP, BACKWARD),
+    ThreadEvent.BACKWARD_ENDED: {BACKWARD: OPTIMIZER},
+    ThreadEvent.STEPPED: dict.fromkeys((*_WITHIN_A_STEP, START_UP), OTHER),
+    ThreadEvent.SCRIPT_GOES_ON: {OTHER: LOOP},
+    ThreadEvent.COLLECTIVE_BEGINS: dict.fromkeys((LOOP, FORWARD), COLLECTIVE),
+    ThreadEvent.SAVE_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR), CHECKPOINT),
+    ThreadEvent.COMPILATION_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE), COMPILATION),
+    ThreadEvent.COLLECTION_BEGINS: {
+        row: COLLECTOR for row in (*_WITHIN_A_STEP, COLLECTIVE, CHECKPOINT) if row != EPOCH_END
+    },
+}
+"""What an event makes of a row; where there is none, the row goes on. A process starts up until its first step.
+
+Collecting between epochs is no step's: it belongs to what made the garbage.
+"""
+ROW_EVENTS = frozenset({*_TABLE, *_RETURNS})
+"""Those that a ledger is to know of."""
 
 
 @dataclass
@@ -116,21 +111,20 @@ class Occurrences:
         self.times -= 1
 
 
-class _Moment(NamedTuple):
-    row: str
-    since: float
-    """What comes after it is not accounted for yet."""
-
-
 class RunLedger:
-    """The account of one training thread, from ``began`` on; moments in seconds of one clock."""
+    """The account of one training thread, from ``began`` on; moments in seconds of one clock.
 
-    def __init__(self, began: float) -> None:
+    ``tell_late_evaluation`` is called for each loop that turns out to be an evaluation only when it has ended.
+    """
+
+    def __init__(
+        self, began: float, tell_late_evaluation: Callable[[], None] = lambda: None
+    ) -> None:
         self.began = began
-        self._at = _Moment(START_UP, began)
+        self._tell_late_evaluation = tell_late_evaluation
+        self._at = (START_UP, began)
+        """The row that the thread is in, and a moment: what comes after that is not accounted for yet."""
         self.steps = 0
-        self.late_evaluations = 0
-        """Loops that turned out to be evaluations only when they had ended."""
         self.seconds: dict[str, float] = defaultdict(float)
         self.occurrences = {row: Occurrences() for row in _NOW_AND_THEN}
         self._trial: LoopOnTrial | None = None
@@ -147,39 +141,25 @@ class RunLedger:
     @property
     def row(self) -> str:
         """That the thread is in."""
-        return self._at.row
+        return self._at[0]
 
     def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
         """The next event of the thread; ``loader``: of those that a loader has to do with."""
-        if event in _RETURNS:
-            self._return(now)
+        prepare = _PREPARATIONS[event]
+        if prepare is not None and prepare(self, now, loader):
             return
-        if event in _INTERRUPTS:
-            self._before.append(self.row)
-        elif event is ThreadEvent.BACKWARD_BEGINS or event is ThreadEvent.BACKWARD_ENDED:
-            outermost = self._depth == (0 if event is ThreadEvent.BACKWARD_BEGINS else 1)
-            self._depth = max(0, self._depth + (1 if event is ThreadEvent.BACKWARD_BEGINS else -1))
-            if not outermost:
-                return
-        self._follow_loops(event, loader)
-        if self.row == START_UP:
-            self._start_up(event, now)
-        if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
-            # a pass whose gradients are accumulated: no optimizer followed
-            self._move(LOOP, now, relabel=True)
-        if event is ThreadEvent.BACKWARD_BEGINS and self.row == LOOP and INPUT in self.seconds:
-            # another pass over the batch that it has, as of a second optimizer
-            self._move(FORWARD, now, relabel=True)
-        if self.row == EPOCH_END and event in (
-            ThreadEvent.BATCH_ASKED,
-            ThreadEvent.BACKWARD_BEGINS,
-        ):
-            self._was_no_end(now)
-        row = _TABLE.get((self.row, event), self.row)
-        self._is_between_epochs = row == EPOCH_END or (
-            self._is_between_epochs and event is not ThreadEvent.BACKWARD_BEGINS
-        )
-        self._move(EPOCH_END if row == LOOP and self._is_between_epochs else row, now)
+        row, since = self._at
+        following = _TABLE[event].get(row, row)
+        if following == LOOP and self._is_between_epochs:
+            following = EPOCH_END
+        elif following == EPOCH_END:
+            self._is_between_epochs = True
+        self._at = following, now
+        self.seconds[row] += now - since
+        if row in _NOW_AND_THEN:
+            self.occurrences[row].last_for(now - since)
+        if following in _NOW_AND_THEN and following != row:
+            self.occurrences[following].begin(self.steps)
         if event is ThreadEvent.STEPPED:
             self.steps += 1
 
@@ -188,30 +168,71 @@ class RunLedger:
         """The row that a look at the thread counts for: the first epoch's start is one, too."""
         return self.row if self._first_asked is None else EPOCH_START
 
-    def _start_up(self, event: ThreadEvent, now: float) -> None:
-        """The first epoch's start lies in it, and is known by itself, too."""
-        if event is ThreadEvent.ITERATOR_ASKED:
+    def _interrupt(self, now: float, loader: object) -> bool:
+        self._before.append(self.row)
+        return False
+
+    def _return(self, now: float, loader: object) -> bool:
+        """The thread goes on with what was interrupted, which is no new occurrence of that."""
+        row = self._before.pop() if self._before else self.row
+        if self.row not in (row, START_UP):
+            self._account(now)
+            self._rename(row)
+        return True
+
+    def _begin_pass(self, now: float, loader: object) -> bool:
+        self._depth += 1
+        if self._depth > 1:
+            return True
+        self._trial, self._is_between_epochs = None, False
+        if self.row == LOOP and INPUT in self.seconds:
+            self._rename(
+                FORWARD
+            )  # another pass over the batch that it has, as of a second optimizer
+        elif self.row == EPOCH_END:
+            self._was_no_end(now)
+        return False
+
+    def _end_pass(self, now: float, loader: object) -> bool:
+        is_outermost = self._depth == 1
+        self._depth = max(0, self._depth - 1)
+        return not is_outermost
+
+    def _ask_iterator(self, now: float, loader: object) -> bool:
+        """The first epoch's start lies in starting up, and is known by itself, too."""
+        if self.row == START_UP:
             self._first_asked = now
-        elif event is ThreadEvent.BATCH_GIVEN and self._first_asked is not None:
+        else:
+            self._trial = LoopOnTrial(mark=dict(self.seconds), loader=loader)
+        return False
+
+    def _ask_batch(self, now: float, loader: object) -> bool:
+        if self.row == OPTIMIZER:
+            self._rename(LOOP)  # a pass whose gradients are accumulated: no optimizer followed
+        elif self.row == EPOCH_END:
+            self._was_no_end(now)
+        return False
+
+    def _take_batch(self, now: float, loader: object) -> bool:
+        if self._trial is not None and loader is self._trial.loader:
+            self._trial = self._trial.take_batch()
+        if self._first_asked is not None and self.row == START_UP:
             first = self.occurrences[EPOCH_START]
             first.begin(0)
             first.last_for(now - self._first_asked)
             self._first_asked = None
+        return False
 
-    def _follow_loops(self, event: ThreadEvent, loader: object) -> None:
+    def _end_evaluated_loop(self, now: float, loader: object) -> bool:
+        return self._end_loop(now, loader, is_evaluation=True)
+
+    def _end_loop(self, now: float, loader: object, is_evaluation: bool = False) -> bool:
         trial = self._trial
-        if event is ThreadEvent.ITERATOR_ASKED and self.row != START_UP:
-            self._trial = LoopOnTrial(mark=dict(self.seconds), loader=loader)
-        elif event is ThreadEvent.BACKWARD_BEGINS:
+        if trial is not None and loader is trial.loader:
             self._trial = None
-        elif trial is None or loader is not trial.loader:
-            return
-        elif event is ThreadEvent.BATCH_GIVEN:
-            self._trial = trial.take_batch()
-        elif event is ThreadEvent.EVALUATION_ASKED or event is ThreadEvent.LOOP_ENDED:
-            self._trial = None
-            if trial.is_evaluation() or event is ThreadEvent.EVALUATION_ASKED:
+            if is_evaluation or trial.is_evaluation():
                 self._was_evaluation(trial.mark)
+        return False
 
     def _was_no_end(self, now: float) -> None:
         """The loop over some other loader has ended, or one that reads ahead: the epoch goes on."""
@@ -224,10 +245,9 @@ class RunLedger:
         if not ends.times:
             del self.seconds[EPOCH_END]
         self._is_between_epochs = False
-        self._at = _Moment(LOOP, now)
+        self._at = LOOP, now
 
     def _was_evaluation(self, before: dict[str, float]) -> None:
-        self.late_evaluations += 1
         moved = 0.0
         for row in (EPOCH_START, INPUT, FORWARD):
             took = self.seconds[row] - before.get(row, 0.0)
@@ -239,60 +259,59 @@ class RunLedger:
         evaluations.begin(self.steps)
         evaluations.last_for(moved)
         if self.row in (EPOCH_START, INPUT, FORWARD):
-            self._at = self._at._replace(row=EVALUATION)
-
-    def _return(self, now: float) -> None:
-        """The thread goes on with what was interrupted, which is no new occurrence of that."""
-        row = self._before.pop() if self._before else self.row
-        if self.row not in (row, START_UP):
-            self._account(now)
-            self._at = _Moment(row, now)
+            self._rename(EVALUATION)
+        self._tell_late_evaluation()
 
     def settle(self, now: float) -> dict[str, float]:
         """Rows up to ``now``, as a copy."""
         self._account(now)
         return dict(self.seconds)
 
-    def _move(self, row: str, now: float, relabel: bool = False) -> None:
-        if relabel:
-            self._at = self._at._replace(row=row)
-        self._account(now)
-        if row != self.row:
-            self._at = _Moment(row, now)
-            if row in self.occurrences:
-                self.occurrences[row].begin(self.steps)
+    def _rename(self, row: str) -> None:
+        """The thread has been in that row since the last moment."""
+        self._at = row, self._at[1]
 
     def _account(self, now: float) -> None:
         row, since = self._at
-        self._at = _Moment(row, now)
+        self._at = row, now
         self.seconds[row] += now - since
         if row in self.occurrences:
             self.occurrences[row].last_for(now - since)
 
     def rows(self, now: float, timed: dict[str, float]) -> list[dict[str, Any]]:
         """Fields of the rows of ``records.profile``; ``timed``: what rows had when timing began."""
-        seconds, found = self.settle(now), []
-        for row in sorted(seconds):
-            seen = self.occurrences.get(row, Occurrences())
+        seconds = self.settle(now)
+        # the first epoch's start lies in starting up
+        beside = sorted(
+            row for row in self.occurrences.keys() - seconds if self.occurrences[row].times
+        )
+        found = []
+        for row in (*sorted(seconds), *beside):
+            seen, took = self.occurrences.get(row, Occurrences()), seconds.get(row, 0.0)
             found.append(
                 {
                     "row": row,
-                    "seconds": seconds[row],
-                    "timed_seconds": seconds[row] - timed.get(row, 0.0),
+                    "seconds": took,
+                    "timed_seconds": took - timed.get(row, 0.0),
                     "each": list(seen.seconds),
                     "at_steps": list(seen.at_steps),
                     "times": seen.times,
                 }
             )
-        for row in sorted(set(self.occurrences) - set(seconds)):
-            if (seen := self.occurrences[row]).times:  # the first epoch's start lies in starting up
-                found.append(
-                    {
-                        "row": row,
-                        "seconds": 0.0,
-                        "each": seen.seconds,
-                        "at_steps": seen.at_steps,
-                        "times": seen.times,
-                    }
-                )
         return found
+
+
+Preparation: TypeAlias = Callable[[RunLedger, float, object], bool]
+"""What is to be done before the table is asked; whether that was all."""
+_PREPARES: Mapping[ThreadEvent, Preparation] = {
+    **dict.fromkeys(_INTERRUPTS, RunLedger._interrupt),
+    **dict.fromkeys(_RETURNS, RunLedger._return),
+    ThreadEvent.BACKWARD_BEGINS: RunLedger._begin_pass,
+    ThreadEvent.BACKWARD_ENDED: RunLedger._end_pass,
+    ThreadEvent.ITERATOR_ASKED: RunLedger._ask_iterator,
+    ThreadEvent.BATCH_ASKED: RunLedger._ask_batch,
+    ThreadEvent.BATCH_GIVEN: RunLedger._take_batch,
+    ThreadEvent.EVALUATION_ASKED: RunLedger._end_evaluated_loop,
+    ThreadEvent.LOOP_ENDED: RunLedger._end_loop,
+}
+_PREPARATIONS = [_PREPARES.get(event) for event in (ThreadEvent(1), *ThreadEvent)]

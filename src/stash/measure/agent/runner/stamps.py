@@ -11,20 +11,29 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from stash.measure.agent.runner.device_stages import DeviceStages
-from stash.measure.agent.runner.step_stages import STAGES, Stages, StepUnderWay
+from stash.measure.agent.runner.step_stages import (
+    STAGES,
+    WITHOUT_DELAY,
+    Mark,
+    Stages,
+    StepUnderWay,
+    fold_marks,
+)
 from stash.measure.agent.script import bus
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, ScheduledSeconds
 from stash.measure.protocol.stamped import (
     GRADIENTS,
     NUMBER,
+    ROWS,
     SWITCHES,
     StampedStep,
     StepRing,
@@ -96,22 +105,18 @@ class BlockClock:
         """Of each step: what within it was not training."""
         self.interrupted = 0.0
         self._in_step = 0.0
-        self._since: float | None = None
-
-    @property
-    def is_paused(self) -> bool:
-        return self._since is not None
+        self.paused_since: float | None = None
 
     def pause(self, now: float) -> None:
         """Something other than training may begin (validation, the end of an epoch)."""
-        if self._since is None:
-            self._since = now
+        if self.paused_since is None:
+            self.paused_since = now
 
     def resume(self, now: float) -> None:
         """Training goes on."""
-        if self._since is not None:
-            self._in_step += now - self._since
-            self._since = None
+        if self.paused_since is not None:
+            self._in_step += now - self.paused_since
+            self.paused_since = None
 
     def step(self, now: float, over: bool = False, own: float = 0.0) -> None:
         """A step ended; ``over`` if the loop may be, for all that is known; ``own`` of it was Stash's own work."""
@@ -119,18 +124,18 @@ class BlockClock:
         self.pauses.append(self._in_step)
         self.interrupted += self._in_step
         self._in_step, self._last = 0.0, now
-        self._since = now if over else None
+        self.paused_since = now if over else None
 
     def skip(self, now: float) -> None:
         """What came since the last step's end is no step's."""
         self.interrupted += now - self._last
-        self._in_step, self._last, self._since = 0.0, now, None
+        self._in_step, self._last, self.paused_since = 0.0, now, None
 
     def step_begins(self, now: float) -> None:
         """The script goes on now: what came since the last step's end belongs to none."""
         self._last = now
-        if self._since is not None:
-            self._since = now
+        if self.paused_since is not None:
+            self.paused_since = now
 
 
 _BETWEEN = int(StepStage.BETWEEN)
@@ -188,11 +193,8 @@ class FollowedThread:
         return cls(get_ident(), queue, helpers, ExchangeWindows(helpers))
 
 
-class Switches(NamedTuple):
-    """Involuntary context switches of the training thread, as of the last time that the kernel was asked."""
-
-    number: float = 0.0
-    asked: float = 0.0
+EndedStep: TypeAlias = tuple[int, float, bool, list[Mark]]
+"""Its number, context switches by then, whether its last gradient was seen, and its marks."""
 
 
 class BlockBegun(NamedTuple):
@@ -210,6 +212,8 @@ class Stamps:
     """Stamps the steps of the thread that makes this object, by a table of ``stages``, and leaves them in its ring.
 
     A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.sample``).
+    A ``ring`` that is given has somebody who reads it at any time; rows for a ring of its own are made at once for
+    all steps of a block, when it is over.
     """
 
     def __init__(
@@ -219,13 +223,26 @@ class Stamps:
         self.ring = ring or StepRing()
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
-        self._live = self.ring.live
+        self._live = None if ring is None else ring.live
+        self._ended: deque[EndedStep] = deque(maxlen=ROWS)
+        """Steps whose rows are still to be made."""
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
+        own = {
+            ThreadEvent.STEP_ENDED: self._end_step,
+            ThreadEvent.BACKWARD_ENDED: self._end_pass,
+            ThreadEvent.LOOP_WAS_EVALUATION: self._end_evaluation,
+        }
+        self._handlers = [
+            (own.get(event, self._step.handlers[event]), event not in WITHOUT_DELAY)
+            for event in (ThreadEvent(1), *ThreadEvent)
+        ]
+        """What each event does, and whether the thread's delay is read for that, by the event's number."""
         self.steps = 0
         """So many have ended."""
-        self._switches = Switches()
+        self._switches = 0.0, 0.0
+        """Involuntary context switches of the thread, and when the kernel was asked for them."""
         self._block = BlockBegun()
         self._handles: list[Any] = []
         """Of hooks that see a step's last gradients."""
@@ -284,19 +301,14 @@ class Stamps:
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        step, followed = self._step, self.followed
-        delay = followed.queue.sample(now)
-        if event is ThreadEvent.STEP_ENDED:
-            self._end_step(now, delay)
-        elif event is not ThreadEvent.LOOP_WAS_EVALUATION:
-            step.handle(event, now, delay, about)
-            if event is ThreadEvent.BACKWARD_ENDED:
-                followed.windows.close()
-        elif about.steps == self.steps:
-            step.handle(event, now, delay, about.marks)
-        self._live[0] = step.marks[-1][0]
-        for observe in self.observers:
-            observe(step.stage)
+        handler, is_delay_read = self._handlers[event]
+        queue = self.followed.queue
+        handler(now, queue.sample(now) if is_delay_read else queue.latest, about)
+        if self._live is not None:
+            self._live[0] = self._step.marks[-1][0]
+        if self.observers:
+            for observe in self.observers:
+                observe(self._step.stage)
 
     def mark(self) -> StepMark:
         """This moment, for ``LOOP_WAS_EVALUATION``."""
@@ -324,27 +336,37 @@ class Stamps:
             self.let_go()
             bus.listener.give_up(error)
 
-    def _end_step(self, now: float, delay: float) -> None:
+    def _end_pass(self, now: float, delay: float, about: Any) -> None:
+        delay = self.delay_at(now) if self._handles else delay
+        self._step.handlers[ThreadEvent.BACKWARD_ENDED](now, delay, about)
+        self.followed.windows.close()
+
+    def _end_evaluation(self, now: float, delay: float, began: StepMark) -> None:
+        """One that began in an earlier step has its row already."""
+        if began.steps == self.steps:
+            self._step.handlers[ThreadEvent.LOOP_WAS_EVALUATION](now, delay, began.marks)
+
+    def _end_step(self, now: float, delay: float, _: Any) -> None:
         """What follows until ``STEP_BEGINS`` is Stash's own work."""
-        row, marks = self._step.end(now, delay)
-        if now - self._switches.asked > _SWITCHES_SECONDS:
-            self._switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
-        self.steps = number = self.steps + 1
-        row[NUMBER], row[SWITCHES], row[GRADIENTS] = (
-            number,
-            self._switches.number,
-            bool(self._handles),
-        )
-        if self._device is None:
-            self.ring.write(row)
-        else:
-            self._device.close(row, marks)
+        switches, asked = self._switches
+        if now - asked > _SWITCHES_SECONDS:
+            switches = float(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw)
+            self._switches = switches, now
+        self.steps += 1
+        ended = self.steps, switches, bool(self._handles), self._step.end(now, delay)
+        if self._device is not None:
+            self._make_row(*ended)
             self.flush()
+        elif self._live is not None:
+            self._make_row(*ended)
+        else:
+            self._ended.append(ended)
 
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
         helpers = self.followed.helpers
         helpers.find_threads()
+        self._ended.clear()
         self.flush()
         self.followed.windows.forget()
         self._block = BlockBegun(
@@ -354,10 +376,23 @@ class Stamps:
             self._device.follow_leads()
 
     def flush(self) -> None:
-        """Steps that the device has come to the end of get to the ring; once its queue is empty all of them do."""
+        """Steps get to the ring; those that the device has come to the end of, once its queue is empty all of them."""
+        for ended in self._ended:
+            self._make_row(*ended)
+        self._ended.clear()
         if self._device is not None:
             for finished in self._device.take_finished():
                 self.ring.write(finished)
+
+    def _make_row(
+        self, number: int, switches: float, sees_gradients: bool, marks: list[Mark]
+    ) -> None:
+        row = fold_marks(marks)
+        row[NUMBER], row[SWITCHES], row[GRADIENTS] = number, switches, sees_gradients
+        if self._device is None:
+            self.ring.write(row)
+        else:
+            self._device.close(row, marks)
 
     def block_steps(self) -> list[StampedStep]:
         """The steps since ``begin``; on a device all of them once its queue is empty."""

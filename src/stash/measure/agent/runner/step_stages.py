@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from stash.measure.agent.thread_events import INTERRUPTIONS, RETURNS, ThreadEvent
@@ -66,7 +67,7 @@ WATCHED_STAGES: Stages = {
 class StepUnderWay:
     """A step as far as it has come, and the next one after it, by a table of ``stages``."""
 
-    __slots__ = ("_acts", "_before", "_passes", "_record", "_updated", "marks")
+    __slots__ = ("_before", "_passes", "_record", "_updated", "handlers", "marks")
 
     def __init__(self, first: Mark, stages: Stages = STAGES) -> None:
         self.marks = [first]
@@ -75,8 +76,14 @@ class StepUnderWay:
         """Stages that were interrupted and are gone back to, the innermost last."""
         self._passes = 0
         """Backward passes within each other."""
-        self._acts = [_choose_act(event, stages) for event in (ThreadEvent(1), *ThreadEvent)]
-        """What each event does to it and which stage begins with it, by the event's number."""
+        self.handlers: list[Callable[[float, float, Any], None]] = [
+            partial(act, self, stage)
+            for act, stage in (
+                _choose_act(event, stages) for event in (ThreadEvent(1), *ThreadEvent)
+            )
+        ]
+        """What each event does to it, by the event's number: of the moment, the thread's delay by then, and what
+        comes with the event."""
         self._updated = 0
         """So many marks came before the end of the last update that another optimizer made."""
 
@@ -89,19 +96,17 @@ class StepUnderWay:
     def stage(self) -> int:
         return self.marks[-1][0]
 
-    def handle(self, event: ThreadEvent, now: float, delay: float, about: Any = None) -> None:
-        """The thread's next event, ``now`` and with that ``delay`` so far."""
-        act, stage = self._acts[event]
-        act(self, stage, now, delay, about)
-
     def _ignore(self, stage: int, now: float, delay: float, _: Any) -> None:
         """The stage goes on."""
 
     def _begin(self, stage: int, now: float, delay: float, loader: Any = 0) -> None:
         """A stage begins; ``loader``: of a read, the number of the one that is read."""
         record, marks = self._record, self.marks
-        marks.append((stage, now, delay, loader, None if record is None else record()))
-        if len(marks) > _MOST_MARKS and record is None:
+        if record is not None:
+            marks.append((stage, now, delay, loader, record()))
+            return
+        marks.append((stage, now, delay, loader, None))
+        if len(marks) > _MOST_MARKS:
             marks[:] = _summed_up(marks)
             self._updated = 0
 
@@ -174,12 +179,12 @@ class StepUnderWay:
             (stage, now, delay, loader, event) for stage, now, _, loader, event in self.marks
         ]
 
-    def end(self, now: float, delay: float) -> tuple[list[float], list[Mark]]:
-        """The step is over: its row, in which what others know is 0, and its marks; the next one begins."""
+    def end(self, now: float, delay: float) -> list[Mark]:
+        """The step is over: its marks; the next one begins."""
         self._begin(_BETWEEN, now, delay)
         marks = self.marks
         self._start_from(marks[-1])
-        return _row(marks), marks
+        return marks
 
     def begin(self, stage: int, now: float, delay: float, _: Any = None) -> None:
         """What came since the last one's end belongs to no step."""
@@ -191,8 +196,11 @@ class StepUnderWay:
         self._before.clear()
 
 
-def _row(marks: Sequence[Mark]) -> list[float]:
-    """Stages are the differences of neighbouring marks; a plain loop, as it runs at every step."""
+def fold_marks(marks: Sequence[Mark]) -> list[float]:
+    """The row of a step, in which what others know is 0: stages are the differences of neighbouring marks.
+
+    A plain loop, as it runs at every step that is watched.
+    """
     is_after_pause = marks[0][0] == NO_STEP
     stage, since, delayed, loader, _ = marks[is_after_pause]
     row = [0.0] * FIELDS
@@ -223,6 +231,18 @@ _ACTS: Mapping[ThreadEvent, tuple[Act, int]] = {
     _E.STEP_BEGINS: (StepUnderWay.begin, _BETWEEN),
 }
 """Events that do more than begin a stage, or begin it in whichever stage they come."""
+WITHOUT_DELAY = frozenset(
+    {
+        _E.REPLAYED,
+        _E.COPY_BEGINS,
+        _E.COPY_ENDED,
+        _E.MODEL_CALLED,
+        _E.BACKWARD_BEGINS,
+        _E.BACKWARD_ENDED,
+    }
+)
+"""Events at which an earlier reading of the thread's delay will do, as they bound no stage whose delay a row has; but
+for the end of a pass whose last gradients are followed."""
 HEEDED = [
     event is _E.STEP_ENDED
     or any(event in known for known in (STAGES, _ACTS, INTERRUPTIONS, RETURNS))

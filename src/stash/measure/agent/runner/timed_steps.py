@@ -100,7 +100,10 @@ def time_steps(
     found |= _group_facts()
     if issued and scope.name == "world":
         note_blind_groups(rank, issued)
-    waited, counting, trying, served = (_differences(total) for total in zip(*totals, strict=True))
+    waited, counting, trying, served = (
+        tuple(after - before for before, after in itertools.pairwise(total))
+        for total in zip(*totals, strict=True)
+    )
     counting = own = without_preemption(counting)
     if lasts:
         telling = [tell + attempt for tell, attempt in zip(telling, trying, strict=True)]
@@ -247,10 +250,6 @@ def _group_facts() -> dict[str, Any]:
 
 def _round_all(seconds: Mapping[str, float]) -> dict[str, float]:
     return {name: _round_seconds(each) for name, each in seconds.items()}
-
-
-def _differences(totals: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(after - before for before, after in itertools.pairwise(totals))
 
 
 def time_untouched(

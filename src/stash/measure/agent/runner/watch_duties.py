@@ -30,6 +30,7 @@ from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER, OT
 from stash.measure.agent import private
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.runner.stamps import Stamps
+from stash.measure.agent.script import Listener
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
@@ -205,8 +206,8 @@ class GradientsFollowed(Duty):
     def __init__(self, stamps: Stamps, parameters: Callable[[], Iterable[Any]]) -> None:
         self._stamps, self._parameters = stamps, parameters
         self._order: GradientOrder | None = None
-        self._after = 0
-        """So many steps of its own it has learned last."""
+        self._due = _LEARNS_AT[0]
+        """So many steps of its own before it learns next."""
         self._steps = 0
         self._last: list[Any] = []
 
@@ -216,10 +217,9 @@ class GradientsFollowed(Duty):
             self._last, self._order = self._order.end() or self._last, None
             if self._last:
                 self._stamps.follow(self._last)
-            self._after = self._steps
-        elif self._steps >= next(
-            (at for at in _LEARNS_AT if at > self._after), self._after + _LEARNS_EVERY
-        ):
+            later = (at for at in _LEARNS_AT if at > self._steps)
+            self._due = next(later, self._steps + _LEARNS_EVERY)
+        elif self._steps >= self._due:
             self._stamps.let_go()
             self._order = GradientOrder(each for each in self._parameters() if each.requires_grad)
         return False
@@ -270,15 +270,15 @@ class WatcherLookout(Duty):
 
 
 class Collections:
-    """Tells of every time that Python looks for all of its garbage."""
+    """Tells a ``listener`` of every time that Python looks for all of its garbage."""
 
-    def __init__(self, tell: Callable[[ThreadEvent], None]) -> None:
-        self._tell = tell
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         gc.callbacks.append(self._note)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] == _FULL_COLLECTION:
-            self._tell(
+            self._listener.handle(
                 ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED
             )
 

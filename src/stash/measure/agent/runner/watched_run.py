@@ -199,8 +199,11 @@ class WatchedLoops(script.LoopListener):
             batch = take(*arguments)
         except BaseException as error:
             stamps.tell(wait.fails)
-            if isinstance(error, StopIteration) and wait is _IN_STEP and trial is not None:
-                self._end_trial(trial, stamps)
+            is_end = isinstance(error, StopIteration) and wait is _IN_STEP
+            # without a backward pass the loop was an evaluation
+            if is_end and trial is not None and self._trial is not None and trial.is_evaluation():
+                self._trial = None
+                stamps.tell(ThreadEvent.LOOP_WAS_EVALUATION, trial.mark)
             raise
         stamps.tell(wait.ends)
         return batch
@@ -212,12 +215,6 @@ class WatchedLoops(script.LoopListener):
             trial.take_batch() if is_first or not trial.has_passed(script.passes()) else None
         )
         return _OF_AN_EPOCH if is_first else _IN_STEP
-
-    def _end_trial(self, trial: LoopOnTrial, stamps: Stamps) -> None:
-        """The loop ends: without a backward pass it was an evaluation."""
-        if self._trial is not None and trial.is_evaluation():
-            self._trial = None
-            stamps.tell(ThreadEvent.LOOP_WAS_EVALUATION, trial.mark)
 
     def _trains_on(self, source: int) -> bool:
         """Whether steps train on what is read without gradients, as far as the batches before this one show."""
@@ -285,10 +282,10 @@ class WatchedRun(script.Listener):
         """Where steps are noted; ``None`` while they are not."""
         return self.loops.stamps
 
-    def handle(self, event: ThreadEvent, about: Any = None) -> None:
-        stamps = self.loops.stamps
-        if stamps is not None:
-            stamps.tell(event, about)
+    def note_in(self, stamps: Stamps | None) -> None:
+        """From now on steps are noted there; nowhere, if it is ``None``."""
+        self.loops.note_in(stamps)
+        self.handle = super().handle if stamps is None else stamps.tell  # type: ignore[method-assign]
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
@@ -306,7 +303,7 @@ class WatchedRun(script.Listener):
         """Note nothing any more."""
         begun.rest()
         begun.collections.end()
-        self.loops.note_in(None)
+        self.note_in(None)
 
     def stepped(self, optimizer: Any) -> None:
         now = perf_counter()
@@ -326,7 +323,10 @@ class WatchedRun(script.Listener):
                     )
                 return
             if rests:
-                self._end_unstamped_step(begun)
+                begun.requests.step_unstamped(stamps)
+                if not begun.requests.is_paused:
+                    self.note_in(stamps)
+                    begun.go_on()
                 return
             stamps.handle(ThreadEvent.STEP_ENDED, now)
             if begun.duties:
@@ -335,13 +335,6 @@ class WatchedRun(script.Listener):
                 self._follow_request(begun)
         except Exception as error:
             self.give_up(error)
-
-    def _end_unstamped_step(self, begun: BegunWatch) -> None:
-        """A step ended that is not stamped."""
-        begun.requests.step_unstamped(begun.stamps)
-        if not begun.requests.is_paused:
-            self.loops.note_in(begun.stamps)
-            begun.go_on()
 
     def skipped(self, optimizer: Any) -> None:
         self.stepped(optimizer)
@@ -375,7 +368,7 @@ class WatchedRun(script.Listener):
         if device is not None and device.type == "cuda":
             stamps.follow_device(device)
             duties.append(CopiesFollowed(BatchCopies.follow_process(device)))
-        self.loops.note_in(stamps)
+        self.note_in(stamps)
         self.loops.name_loaders()
         stamps.count_from(self._counted_before or 0)
         duties.append(ModelSearch(stamps, lambda: self.loops.sees_loader))
@@ -384,7 +377,7 @@ class WatchedRun(script.Listener):
         if self._awaited is not None:
             duties.append(WatcherLookout(self._folder, partial(self._stand_aside, self._awaited)))
         requests = Requests(self._folder, place.rank)
-        self._begun = BegunWatch(stamps, requests, Collections(self.handle), duties)
+        self._begun = BegunWatch(stamps, requests, Collections(self), duties)
 
     def _duties_among_ranks(self, stamps: Stamps, place: RankPlace) -> Iterator[Duty]:
         """What only ranks do that have others beside them."""
@@ -412,7 +405,7 @@ class WatchedRun(script.Listener):
             begun.duties.append(ScriptLines(begun.stamps, self._folder, begun.requests.rank))
         if begun.requests.is_paused:
             begun.rest()
-            self.loops.note_in(None)
+            self.note_in(None)
 
     def exits(self, last: bool) -> None:
         if self._begun is not None:

@@ -60,9 +60,10 @@ class Tap:
         if self.queue is None:
             index = self._next_fresh()
         else:
-            until = time.perf_counter() + self._spent
-            while time.perf_counter() < until:
-                pass
+            if self._spent:
+                until = time.perf_counter() + self._spent
+                while time.perf_counter() < until:
+                    pass
             if not self.queue:
                 raise StopIteration
             index = self.queue.popleft()
@@ -132,11 +133,20 @@ class IteratorInUse:
         self.tap: Tap = private.indices(source)
         self.yielded = self.tap.drawn if is_drained else 0
         self.is_over = False
+        own = type(source).__next__
+        self.asks_feed = own not in _hands_out
+        """Its class has more to do for a batch than PyTorch's, which asks the feed for it in the midst of that."""
+        self._hand_out = _hands_out.get(own, next)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was asked for has come."""
+        return self.yielded >= self.tap.drawn
 
     def next_batch(self) -> Any:
         """Its next batch; raises StopIteration at its end."""
         try:
-            batch = next(self.source)
+            batch = self._hand_out(self.source)
         except StopIteration:
             self.is_over = True
             raise
@@ -202,7 +212,7 @@ class LoaderFeed(Feed):
 
     def _use_iterator(self, used: IteratorInUse) -> None:
         around = self._used if self.under_way and self.source is not used.source else None
-        self.handed = self.handed._replace(around=around)
+        self.go_round(around)
         self._used = used
 
     def read_on(self, other: Feed) -> None:
@@ -256,26 +266,21 @@ class LoaderFeed(Feed):
         self._used = None  # its workers end with it, unless the loader keeps them
 
     def real(self) -> Any:
-        assert self._used is not None
-        before, self.is_acting = self.is_acting, True
-        try:
-            return self._used.next_batch()
-        finally:
-            self.is_acting = before
+        used = self._used
+        assert used is not None
+        if not used.asks_feed:
+            return used.next_batch()
+        with self.acting():
+            return used.next_batch()
 
     def read_endlessly(self) -> Any:
-        if self.kind == "map" and self._used is not None:
-            self.tap.must_not_end()
-            if (
-                self.workers and self._is_drained
-            ):  # the queue ran dry before the loader was known to train
+        used = self._used
+        if used is not None and self.kind == "map":
+            used.tap.must_not_end()
+            # the queue ran dry before the loader was known to train
+            if used.workers and used.is_drained:
                 self.refill_queue()
         return super().read_endlessly()
-
-    @property
-    def _is_drained(self) -> bool:
-        """Whether all that was asked for has come."""
-        return self._used is None or self._used.yielded >= self._used.tap.drawn
 
     def start_over(self) -> bool:
         self._renew()
@@ -292,7 +297,7 @@ class LoaderFeed(Feed):
                 while self.workers and private.count_outstanding(self.source) > 0:
                     self.real()
             return
-        while not self._is_drained:
+        while not self._used.is_drained:
             self.real()
             script.listener().beat()
 
@@ -356,6 +361,8 @@ class LoaderFeed(Feed):
 
 
 _feeds: weakref.WeakKeyDictionary[Any, LoaderFeed] = weakref.WeakKeyDictionary()
+_hands_out: dict[Function, Function] = {}
+"""What PyTorch's iterators hand out batches by, by what is in its place."""
 _FEED = "_stash_feed"
 """The attribute by which an iterator knows its feed; asked for twice a batch, so no mapping beside it. Weakly, since
 a feed holds its iterator, and workers must end as soon as the script lets go of theirs."""
@@ -462,6 +469,7 @@ def _serve_batches(hand_out: Function) -> Function:
             return hand_out(self)
         return listener.loops.next_batch(feed)
 
+    _hands_out[wrapper] = hand_out
     return wrapper
 
 

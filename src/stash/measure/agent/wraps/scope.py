@@ -15,7 +15,7 @@ import functools
 import inspect
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -94,6 +94,8 @@ class Scope:
         """Collectives the script called under scope world since counting began, by name."""
         self.sent: Counter[str] = Counter()
         """Bytes that this rank handed to them."""
+        self.steps = 0
+        """Steps under scope world since then."""
         self._far: set[str] = set()
         """Of those groups, the ones with ranks on other nodes."""
         self.of_several_jobs: set[str] = set()
@@ -143,16 +145,17 @@ class Scope:
         if len(self.handed_out[name]) < _MAX_STORAGES:
             self.handed_out[name].add(storage)
 
-    def hands_out_data(self, steps: int) -> list[str]:
+    def hands_out_data(self) -> list[str]:
         """Names of collectives by which the script hands out something else than parameters.
 
-        Tensors at least in every second of the ``steps`` so far: what is synchronised at an epoch's start, as states
-        of random generators are, each rank has one of.
+        Tensors at least in every second of the steps so far: what is synchronised at an epoch's start, as states of
+        random generators are, each rank has one of.
         """
         return sorted(
             name
             for name, storages in self.handed_out.items()
-            if not storages <= self.weights and (None in storages or 2 * self.issued[name] >= steps)
+            if not storages <= self.weights
+            and (None in storages or 2 * self.issued[name] >= self.steps)
         )
 
     def is_always_real(self, name: str, storage: int | None) -> bool:
@@ -168,10 +171,20 @@ class Scope:
             for name, count in private.sequence_numbers(among).items()
         }
 
+    def count_step(self) -> None:
+        """A step of the job ended."""
+        self.steps += self.name == "world"
+
+    def per_step(self, counted: Mapping[str, int]) -> dict[str, float]:
+        """What was ``counted`` of collectives, by name; empty before the first counted step."""
+        steps = self.steps
+        return {name: round(n / steps, 3) for name, n in counted.items()} if steps else {}
+
     def reset_counts(self) -> None:
         """Begin to count again; which groups and collectives were seen is not forgotten."""
         self.issued.clear()
         self.sent.clear()
+        self.steps = 0
 
     def forget(self) -> None:
         """Begin to look again: what was seen so far was no training step."""
