@@ -7,14 +7,13 @@ business of ``documents``.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 from stash.core import documents
 from stash.core.columns import pack_blocks, pack_rows, unpack_blocks
@@ -29,18 +28,18 @@ from stash.core.documents import (
     json_object,
     json_text,
 )
-from stash.core.errors import ArtefactError, UserError
+from stash.core.errors import UserError
 from stash.core.files import parse_json
-from stash.core.fix_records import FILE as FIXES
-from stash.core.fix_records import Fix
 from stash.core.records.base import SCHEMA
 from stash.core.records.host import Links, Probe
 from stash.core.records.profile import Profile
-from stash.core.trace_records import FILE as TRACES
-from stash.core.trace_records import Trace
+
+if TYPE_CHECKING:
+    from stash.core.fix_records import Fix
+    from stash.core.trace_records import Trace
 
 PROBE_SUFFIX = PROBE.suffix
-Artefact = Profile | Probe | Fix | Trace
+Artefact = Union[Profile, Probe, "Fix", "Trace"]
 """What a store keeps."""
 
 
@@ -101,20 +100,26 @@ def _format_artefact(artefact: Profile | Probe) -> str:
 
 def encode_artefact(artefact: Artefact) -> bytes:
     """What a file of ``artefact`` holds."""
-    if isinstance(artefact, Fix):
-        return FIXES.format_record(artefact).encode()
-    return (
-        TRACES.format_record(artefact)
-        if isinstance(artefact, Trace)
-        else _format_artefact(artefact)
-    ).encode()
+    if isinstance(artefact, Profile | Probe):
+        return _format_artefact(artefact).encode()
+    from stash.core.fix_records import FILE, Fix
+    from stash.core.trace_records import FILE as TRACES
+
+    text = (
+        FILE.format_record(artefact)
+        if isinstance(artefact, Fix)
+        else TRACES.format_record(artefact)
+    )
+    return text.encode()
 
 
 def suffix_of(artefact: Artefact) -> str:
     """What names of files of such an artefact end in."""
-    if isinstance(artefact, Trace):
-        return TRACE.suffix
-    return FIX.suffix if isinstance(artefact, Fix) else _kind_of(artefact).suffix
+    if isinstance(artefact, Profile | Probe):
+        return _kind_of(artefact).suffix
+    from stash.core.fix_records import Fix
+
+    return FIX.suffix if isinstance(artefact, Fix) else TRACE.suffix
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
@@ -153,8 +158,13 @@ def decode_artefact(content: bytes, source: str | os.PathLike[str]) -> Artefact:
     document = documents.parse_document(content, source, _expected_kind(source), _parse_rounds)
     kind = documents.kind_of(document)
     if kind is FIX:
-        return FIXES.make_record(document, source, Fix.model_validate)
+        from stash.core.fix_records import FILE, Fix
+
+        return FILE.make_record(document, source, Fix.model_validate)
     if kind is TRACE:
+        from stash.core.trace_records import FILE as TRACES
+        from stash.core.trace_records import Trace
+
         return TRACES.make_record(document, source, Trace.model_validate)
     if kind is PROBE:
         return PROBES.make_record(document, source, Probe.model_validate)
@@ -195,104 +205,6 @@ def _parse_rounds(text: str) -> Any:
         raise json.JSONDecodeError("not the rounds of a profile", text, len(text))
     blocks = [part["blocks"] for part in parts]
     return {name: value for part in parts for name, value in part.items()} | {"blocks": blocks}
-
-
-_KILLED = "interrupted"
-"""How a measurement ended whose file was not saved as one document again."""
-
-
-class GrowingFile:
-    """A profile's file while its rounds are measured: a document after the first, a line for each further one.
-
-    Should the launcher be killed, every finished round is in the file. Such a line is a JSON object of fields that
-    changed, which take the place of those before, and of new blocks. A disk that takes no more ends the growing, not
-    the measurement.
-    """
-
-    def __init__(self, target: Path, new: bool = False) -> None:
-        self.target = target
-        self._must_be_new = new
-        self._file: int | None = None
-        self._left: tuple[int, int, int] | None = None
-        """Device, inode and size of the file as it was left last."""
-        self._failed = False
-        self.last: Profile | None = None
-        """As it was taken last."""
-
-    @property
-    def needs_free_name(self) -> bool:
-        """Whether a free name is still to be taken, or again, because another process writes to the one it had."""
-        return self._must_be_new and not self._is_ours()
-
-    @property
-    def has_file(self) -> bool:
-        """Whether there is a file."""
-        return self._file is not None
-
-    def save_rounds(self, profile: Profile) -> None:
-        """Bring the file up to date with a profile that has more rounds than the one before."""
-        if self._failed:
-            return
-        profile = profile.model_copy(update={"ended": _KILLED})
-        try:
-            last = self.last if self.has_file and not self.needs_free_name else None
-            if last is None or not _begins_alike(last, profile):
-                self._begin_file(profile)
-            elif self._is_ours():
-                self._append_rounds(profile, last)
-            else:
-                self._failed = True  # another process writes to the name that was asked for
-        except (ArtefactError, OSError):
-            self._failed = True  # the last save raises the reason
-        if not self._failed:
-            self.last = profile
-
-    def close(self, discard: bool = False) -> None:
-        """Let go of the file, which is whole; or ``discard`` it, if nothing of the measurement is kept."""
-        if self._file is None:
-            return
-        os.close(self._file)
-        self._file = None
-        if discard and self._is_ours():
-            with contextlib.suppress(OSError):
-                self.target.unlink()
-
-    def _is_ours(self) -> bool:
-        try:
-            return self._left == _identity(os.lstat(self.target))
-        except OSError:
-            return False
-
-    def _begin_file(self, profile: Profile) -> None:
-        self.close()
-        if self.needs_free_name:
-            self.target = save_new(profile, self.target)
-        else:
-            save(profile, self.target)
-        # Whoever takes the name from now on has a file of their own: these lines follow this document only.
-        self._file = os.open(self.target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
-        self._left = _identity(os.fstat(self._file))
-
-    def _append_rounds(self, profile: Profile, last: Profile) -> None:
-        assert self._file is not None
-        before, now = (each.model_dump(mode="json", exclude={"blocks"}) for each in (last, profile))
-        news = {name: value for name, value in now.items() if value != before[name]}
-        news["blocks"] = pack_blocks(profile.blocks[len(last.blocks) :])
-        line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
-        written = os.write(self._file, line)
-        self._left = _identity(os.fstat(self._file))
-        if written < len(line):
-            raise OSError("no space left")
-
-
-def _begins_alike(last: Profile, profile: Profile) -> bool:
-    """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
-    before = last.blocks
-    return bool(before) and profile.blocks[len(before) - 1 : len(before)] == before[-1:]
-
-
-def _identity(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size
 
 
 # Hosts are matched by hostname, and by order where several nodes have the same one (a testbed's). What the probe

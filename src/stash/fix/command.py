@@ -28,8 +28,8 @@ from stash.ui.options import flag, json_flag, option, quiet_flag
 if TYPE_CHECKING:
     from stash.advice.case import Case
     from stash.core.fix_records import Fix, Tried
-    from stash.fix.fix_search import Candidate, Search
     from stash.fix.patch import Patch, WrittenChange
+    from stash.fix.search_state import Candidate, Search
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
 
@@ -172,11 +172,10 @@ def _try_changes(
     """Launch after launch, until it is known what to keep."""
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
-    from stash.fix.change_search import find_changes
-    from stash.fix.fix_search import Candidate, Search
+    from stash.fix.screening import find_changes
     from stash.fix.script_changes import Facts, ScriptChange, merge_changes, sites_of
+    from stash.fix.search_state import begin_search, run_search
     from stash.fix.space import propose_changes
-    from stash.fix.time_budget import TimeBudget
     from stash.measure.launcher.trials import TrialRun, Trials, starting_seconds
 
     assert result.profile is not None
@@ -230,18 +229,21 @@ def _try_changes(
             evidence["sets_threads"],
         )
         changes, left = propose_changes(facts, options.try_only or ())
-        search = Search(
-            [Candidate(change) for change in changes],
-            run,
-            TimeBudget(until - time.monotonic(), time.monotonic),
+        search = begin_search(
+            changes,
             first,
-            say,
-            turns=lambda rungs, rounds, stays: trials.take_turns(
-                rungs, rounds, *merge_changes(stays)
-            ),
+            until - time.monotonic(),
+            takes_turns=True,
             allowed=frozenset(options.allow),
         )
-        find_changes(search)
+        run_search(
+            search,
+            find_changes(search),
+            run,
+            lambda rungs, rounds, stays: trials.take_turns(rungs, rounds, *merge_changes(stays)),
+            lambda: until - time.monotonic(),
+            say,
+        )
     record, patch = _make_fix(session, search, case)
     return record.model_copy(
         update={
@@ -255,7 +257,7 @@ def _try_changes(
 def _launch_seconds(case: Case) -> float:
     """Seconds in which a launch times steps: enough to see twice what comes now and then, and takes much."""
     from stash.core.ledger_rows import EPOCH_START, EVALUATION
-    from stash.fix.fix_search import LARGE
+    from stash.fix.search_state import LARGE
 
     run, wanted = case.breakdown.run, _STEPS * case.breakdown.step_seconds
     for row in run.rows if run is not None else ():
@@ -289,7 +291,7 @@ def _describe_candidate(each: Candidate, written: WrittenChange | None, search: 
     if change.knob == "compile":
         took: dict[tuple[str, ...], float] = {}
         for row in search.launches:
-            if row.stage != "turns" and not row.failure:
+            if row.elapsed_seconds and row.stage != "turns" and not row.failure:
                 took[row.changes] = min(
                     row.elapsed_seconds, took.get(row.changes, row.elapsed_seconds)
                 )
@@ -321,7 +323,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     job = session.job
     patch = Patch()
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
-    kept = [each for each in search.candidates if each.standing == "kept"]
+    kept = [each for each in search.candidates.values() if each.standing == "kept"]
     written = {each.name: patch.add(each.change, script) for each in kept}
     return Fix(
         stash_version=__version__,
@@ -338,7 +340,8 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         final_in_turns=final.in_turns,
         launches=tuple(search.launches),
         tried=tuple(
-            _describe_candidate(each, written.get(each.name), search) for each in search.candidates
+            _describe_candidate(each, written.get(each.name), search)
+            for each in search.candidates.values()
         ),
         advice=_list_advice(case, search.find_candidates(final.kept)),
         by_hand=_describe_by_hand(case, search),
@@ -391,7 +394,7 @@ def _describe_by_hand(case: Case, search: Search) -> str:
     if run is None:
         return ""
     least = max(SMALL_SHARE * run.step_seconds, together.value if together is not None else 0.0)
-    changed = {name for each in search.candidates for name in each.change.stalls}
+    changed = {name for each in search.candidates.values() for name in each.change.stalls}
     rows = [
         row
         for row in run.rows

@@ -26,7 +26,7 @@ SPENT = {3: 0.3, 4: 0.1, 5: 0.15, 6: 0.1, 8: 0.15, 10: 0.1, 12: 0.1}
 """By rounds of the final comparison after which it may end, the share of the error rate that is spent there."""
 LOOKS = tuple(SPENT)
 ARMS = 2
-"""Of a final comparison, as far as its time is set aside beforehand."""
+"""Of a final comparison at least."""
 SCREENED = 2
 """Rounds of launches that show whether a change goes on to be proven."""
 WORTH = 0.01
@@ -99,18 +99,6 @@ def estimate_saving(
 def look_error_rate(statements: int, look: int) -> float:
     """The error rate of one statement at the look after so many rounds."""
     return ERROR_RATE / max(1, statements) * SPENT[look]
-
-
-def is_promising(interval: Interval | None, rounds: int, least: float) -> bool:
-    """Whether a saving that is not shown to be above ``least`` seconds after so many rounds may be within the looks.
-
-    An interval narrows with the root of its rounds; a third is allowed for luck.
-    """
-    if interval is None or interval.half_width is None or interval.value <= least:
-        return False
-    return interval.half_width * math.sqrt(rounds / LOOKS[-1]) < (1 + 1 / 3) * (
-        interval.value - least
-    )
 
 
 def is_proven(interval: Interval | None, least: float = 0.0) -> bool:

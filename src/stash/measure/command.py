@@ -29,9 +29,9 @@ from stash.ui.arguments import ProfileCommand, Split
 from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
-    from stash.core.artefact import GrowingFile
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
+    from stash.measure.growing_file import GrowingFile
     from stash.measure.launcher.engines import Cluster
     from stash.measure.launcher.job import Job
     from stash.measure.launcher.measurement import Result
@@ -107,8 +107,8 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
       stash profile --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500 train.py
     """
     require_linux("stash profile")
-    from stash.core.artefact import GrowingFile
     from stash.core.records.base import SUFFIX
+    from stash.measure.growing_file import GrowingFile
     from stash.measure.launcher.engines import stands_alone
     from stash.measure.launcher.folder_lock import output_lock
     from stash.measure.launcher.session import ProfileSession

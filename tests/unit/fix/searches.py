@@ -7,67 +7,49 @@ from typing import Any
 
 import numpy as np
 
-from stash.fix.change_search import find_changes
-from stash.fix.fix_search import Candidate, Search, Turns
+from stash.fix.screening import find_changes
 from stash.fix.script_changes import ScriptChange
-from stash.fix.time_budget import TimeBudget
+from stash.fix.search_state import Search, begin_search, run_search
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
 LAUNCH = 8.0
 """Seconds."""
+Turns = Callable[..., tuple[list[dict[int, float]], TrialRun]]
 StepSeconds = Callable[[frozenset[str]], float]
 Noise = Callable[[], float]
 
 
-class SimulatedJob:
-    """A script whose step takes ``step(names of changes)`` seconds, times ``exp(noise())``.
+class Job:
+    """A script whose step takes ``step(names of changes)`` seconds, with noise; each launch takes ``LAUNCH``.
 
-    ``clock`` goes on by ``launch`` seconds each time; what ``breaks`` names fails, what ``other_losses`` names trains
-    something else, and a Ctrl-C comes at ``interrupt_at``.
+    What ``breaks`` names fails, what ``other_losses`` names trains something else, and a Ctrl-C comes at
+    ``interrupt_at``.
     """
 
     def __init__(
-        self,
-        step: StepSeconds,
-        noise: Noise,
-        launch: float,
-        breaks: Mapping[str, str] | None = None,
+        self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None
     ) -> None:
-        self.step, self.noise, self.seconds, self.breaks = step, noise, launch, breaks or {}
+        self.step, self.noise, self.breaks = step, noise, breaks or {}
+        self.random = np.random.default_rng(3)
         self.now = 0.0
         self.launched: list[frozenset[str]] = []
         self.interrupt_at = float("inf")
         self.other_losses: set[str] = set()
 
-    def clock(self) -> float:
-        return self.now
-
     def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
         """One launch."""
         names = frozenset(each.name for each in changes)
         self.launched.append(names)
-        self.now += self.seconds
+        self.now += LAUNCH
         if self.now > self.interrupt_at:
             raise KeyboardInterrupt
         for name in names & self.breaks.keys():
-            return TrialRun(
-                None, elapsed_seconds=self.seconds, failure=Diagnosis(self.breaks[name])
-            )
-        seconds = self.step(names) * float(np.exp(self.noise()))
+            return TrialRun(None, elapsed_seconds=LAUNCH, failure=Diagnosis(self.breaks[name]))
+        seconds = self.step(names) * float(np.exp(self.random.normal(0, self.noise)))
         loss = 2.0 if names & self.other_losses else 1.0
         evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": []},)
-        return TrialRun(seconds, steps=30, elapsed_seconds=self.seconds, evidence=evidence)
-
-
-class Job(SimulatedJob):
-    """A script whose step takes ``step(names of changes)`` seconds, with noise; each launch takes ``LAUNCH``."""
-
-    def __init__(
-        self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(step, lambda: float(self.random.normal(0, noise)), LAUNCH, breaks)
-        self.random = np.random.default_rng(3)
+        return TrialRun(seconds, steps=30, elapsed_seconds=LAUNCH, evidence=evidence)
 
 
 def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
@@ -76,21 +58,24 @@ def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptCha
     )
 
 
-def run_search(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
-    first = job.run([])
-    search = Search(
-        [Candidate(each) for each in changes],
-        job.run,
-        TimeBudget(within, job.clock),
-        first,
-        **options,
-    )
-    find_changes(search)
+def search_job(
+    job: Job,
+    *changes: ScriptChange,
+    within: float = 600.0,
+    turns: Turns | None = None,
+    first: TrialRun | None = None,
+    allowed: frozenset[str] = frozenset(),
+) -> Search:
+    first = first or job.run([])
+    until = job.now + within
+    search = begin_search(changes, first, within, takes_turns=turns is not None, allowed=allowed)
+    stages = find_changes(search)
+    run_search(search, stages, job.run, turns or play_turns(job), lambda: until - job.now)
     return search
 
 
 def standing(search: Search) -> dict[str, str]:
-    return {each.change.name: each.standing for each in search.candidates}
+    return {each.change.name: each.standing for each in search.candidates.values()}
 
 
 def workers(*numbers: int, **fields: Any) -> list[ScriptChange]:

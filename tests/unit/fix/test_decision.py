@@ -14,7 +14,6 @@ from stash.fix.decision import (
     LOOKS,
     SPENT,
     estimate_saving,
-    is_promising,
     is_proven,
     look_error_rate,
     pool_spread,
@@ -95,25 +94,6 @@ def test_one_error_rate_holds_for_all_looks_and_statements():
 def test_the_looks_spend_the_whole_error_rate_and_no_more():
     assert sum(SPENT.values()) == pytest.approx(1)
     assert sum(look_error_rate(4, look) for look in LOOKS) * 4 == pytest.approx(ERROR_RATE)
-
-
-@pytest.mark.parametrize(
-    ("value", "half", "worth"),
-    [
-        (0.010, 0.012, True),  # after three of twelve rounds: half of it remains at the end
-        (
-            0.010,
-            0.025,
-            False,
-        ),  # 12.5 ms remain: more than a third above the 9 beyond what is asked for
-        (-0.001, 0.012, False),  # slower
-        (0.0009, 0.0001, False),  # surely faster, and by less than is worth it
-    ],
-)
-def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(value, half, worth):
-    found = Interval(value=value, low=value - half, high=value + half)
-    assert is_promising(found, 3, 0.001) is worth
-    assert not is_promising(None, 3, 0.001)
 
 
 def test_a_saving_is_shown_only_beyond_what_is_worth_a_change():

@@ -15,10 +15,10 @@ from stash.core.errors import ArtefactError, UserError
 from stash.core.fix_records import FILE, CallPlace, Fix, Launched, Proof, Tried
 from stash.core.intervals import Interval
 from stash.fix.command import FixOptions, _save_and_show
-from stash.fix.fix_search import NO_PROOF, NO_TIME
 from stash.fix.page import page
 from stash.fix.patch import Patch
 from stash.fix.running import kept_variables
+from stash.fix.search_state import NO_PROOF, NO_TIME
 from stash.ui.html import render as render_html
 from stash.ui.terminal import render
 

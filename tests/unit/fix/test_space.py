@@ -20,8 +20,8 @@ from stash.core.measured import WorkerTimes
 from stash.core.records.profile import Loader
 from stash.fix import loader_changes
 from stash.fix.command import _describe_by_hand, _launch_seconds, _list_advice
-from stash.fix.fix_search import Final
 from stash.fix.script_changes import Facts, Site, merge_changes, thread_vars
+from stash.fix.search_state import Final
 from stash.fix.space import propose_changes
 
 LOADER = {
@@ -459,7 +459,7 @@ def test_what_no_setting_changes_is_told_where_it_is_more_than_is_saved(saved, k
     case = with_rows(row(LOOP, 0.1), row(CHECKPOINT, 0.04, every=25.0))
     together = None if saved is None else Interval(value=saved)
     acts = SimpleNamespace(change=SimpleNamespace(stalls=(knob,)))
-    search: Any = SimpleNamespace(candidates=[acts], final=Final(together=together))
+    search: Any = SimpleNamespace(candidates={knob: acts}, final=Final(together=together))
     text = _describe_by_hand(case, search)
     assert text.startswith(begins)
     assert bool(text) == bool(begins)

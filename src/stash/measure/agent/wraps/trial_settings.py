@@ -2,7 +2,7 @@
 
 ``settings`` is asked whenever a wrapped call runs, so that what is set by calls alone changes with the block. What is
 set once for the process, like threads, flags and the form of optimizers, is put in and taken out by ``apply_turn``.
-Everything is changed between two steps. Whether a setting can be switched at all is ``fix/turns``' to know. Where the
+Everything is changed between two steps. Whether a setting can be switched at all is ``fix``'s to know. Where the
 script calls what may be changed is recorded while it runs: a patch has to be written there.
 
 Of waits for a GPU or for other ranks without need, ``torch.cuda.synchronize()`` and ``barrier()`` are left out where

@@ -6,8 +6,9 @@ import os
 import pytest
 from profile_builder import build
 
-from stash.core.artefact import GrowingFile, load, save
+from stash.core.artefact import load, save
 from stash.core.errors import ArtefactError
+from stash.measure.growing_file import GrowingFile
 
 pytestmark = pytest.mark.usefixtures("home")
 
