@@ -17,7 +17,6 @@ from pathlib import Path
 from stash.core.errors import UserError
 from stash.trace.command import read_job
 from stash.trace.flight import account_dumps, read_dump
-from stash.trace.inspector import read_dumps
 
 _TOKENS = (
     b"NaN",
@@ -71,7 +70,6 @@ def main() -> None:
         "rank0.json": [_source("rank0.json")],
         "rank0.sqlite": [_report()],
         "nccl_trace_rank_0": dumps,
-        "host-pid1.log": [_INSPECTED],
     }
     ends: Counter[str] = Counter()
     slowest, slow = 0.0, list[tuple[int, float]]()
@@ -97,8 +95,6 @@ def _try_file(path: Path) -> str:
     try:
         if path.suffix in (".json", ".sqlite"):
             read_job([str(path)], whole=path.suffix == ".sqlite")
-        elif path.suffix == ".log":
-            read_dumps([path])
         else:
             account_dumps({0: read_dump(path)})
     except UserError:
@@ -115,12 +111,6 @@ CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correla
 CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId);
 CREATE TABLE NVTX_EVENTS (start, end, globalTid, text, textId);
 """
-_INSPECTED = b"".join(
-    b'{"header": {"id": "0xa", "n_ranks": 8, "nnodes": 1}, "coll_perf": {"coll": "AllReduce", "coll_sn": %d, '
-    b'"coll_msg_size_bytes": 1048576, "coll_exec_time_us": 61, "coll_algobw_gbs": 17.2, "coll_busbw_gbs": 30.1}}\n'
-    % n
-    for n in range(8)
-)
 
 
 def _report() -> bytes:

@@ -56,21 +56,15 @@ class TraceOptions(Options):
     flight_recorder: bool = flag(
         "Read dumps of PyTorch's flight recorder, one a rank, instead of traces."
     )
-    nccl_inspector: bool = flag(
-        "Read dumps of NCCL's Inspector instead; --against may be a probe then."
-    )
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
 
     def check(self) -> None:
         check_one_format(self)
-        dumps = self.list_given("flight_recorder", "nccl_inspector")
-        others = ["whole", "comm_kernel", "instance", "output"]
-        if self.flight_recorder:
-            others += ["against", "nccl_inspector"]
-        if dumps and (given := self.list_given(*others)):
-            raise UserError(f"{given[0]} does not go with {dumps[0]}; leave one out")
+        others = self.list_given("whole", "comm_kernel", "instance", "output", "against")
+        if self.flight_recorder and others:
+            raise UserError(f"{others[0]} does not go with --flight-recorder; leave one out")
 
 
 def trace(options: TraceOptions) -> None:
@@ -82,11 +76,10 @@ def trace(options: TraceOptions) -> None:
       stash trace report.sqlite
       stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
-      stash trace nccl-inspector-4711/ --nccl-inspector
     """
     require_package("msgspec", "reading traces")
-    if options.flight_recorder or options.nccl_inspector:
-        (_flight if options.flight_recorder else _inspected)(options)
+    if options.flight_recorder:
+        _flight(options)
         return
     from stash.core.garbage import no_garbage
     from stash.core.trace_records import FILE
@@ -161,31 +154,6 @@ def _flight(options: TraceOptions) -> None:
     found = flight.account_dumps(dumps)
     title = _title(options.files)
     shown = flight.document(found) if options.json else flight.page(found, title)
-    print_output(shown, options.markdown)
-
-
-def _inspected(options: TraceOptions) -> None:
-    from stash.analysis.findings.rates import make_curve
-    from stash.core.artefact import load_any
-    from stash.core.records.host import Probe
-    from stash.trace import inspector
-
-    probe = None if options.against is None else load_any(options.against)
-    if probe is not None and not isinstance(probe, Probe):
-        raise UserError(
-            f"--against {options.against}: with --nccl-inspector name a probe, as `stash probe -o` saves it"
-        )
-    hosts = () if probe is None else probe.hosts
-    curves = [
-        make_curve(each, host.hostname)
-        for host in hosts
-        if host.links
-        for each in host.links.exchanges
-    ]
-    paths = [path for path, _ in _paths(options.files, any_name=True)]
-    title = _title(options.files)
-    found = inspector.read_dumps(paths, curves)
-    shown = inspector.document(found) if options.json else inspector.page(found, title)
     print_output(shown, options.markdown)
 
 
