@@ -39,7 +39,7 @@ CHARTS = {
         "runs",
     ),
     "sweep": ("whatif docs/profiles/resnet50.stash.json --sweep nodes=1..64", "sweep"),
-    **{name: (f"report {SQUEEZENET} --format svg", name) for name in ("ladder", "rounds", "ranks")},
+    **{name: (f"report {SQUEEZENET} --format svg", name) for name in ("ladder", "ranks")},
 }
 """Pictures that commands draw: what is typed, and which of the files it writes."""
 _FONT_FACE = re.compile(r"@font-face\{[^}]*\}")

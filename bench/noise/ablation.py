@@ -89,7 +89,6 @@ OFF: Mapping[str, Mapping[str, object]] = {
     "luck of slow ranks": {"analysis.step_times.stands_out": lambda _: True},
     "slow leader": {"analysis.step_times._subtract_slow_leader": lambda _, raw: raw},
     "by waits": {"analysis.step_times.loads_itself": lambda _: False},
-    "disputes": {"analysis.attribution.find_disputes": lambda *_: ()},
     "as typed": {"analysis.attribution.compare_first_steps": lambda *_: None},
 }
 """By what is off: what stands in its place, by its place in ``stash``."""

@@ -102,15 +102,12 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(run_profile
     assert all(held.resident_bytes > 2**20 for held in profile.memory)
 
 
-@pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(run_profile, isolated):
+def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(run_profile):
     # GIVEN batches that rank 0 makes in 32 ms and broadcasts
-    options = ("--isolate",) if isolated else ()
-    profile = profile_of(run_profile(*options, "sent_batches.py", budget=3))
+    profile = profile_of(run_profile("sent_batches.py", budget=3))
     # THEN all ranks train without exchanging gradients, none by itself, and what batches take is known
-    if not isolated:
-        assert {block.rung for block in profile.blocks} >= {"crowd", "node", "warm"}
-        assert "(broadcast, broadcast_object_list)" in skipped_rungs(profile)["solo"]
+    assert {block.rung for block in profile.blocks} >= {"crowd", "node", "warm"}
+    assert "(broadcast, broadcast_object_list)" in skipped_rungs(profile)["solo"]
     assert attribute(profile).stall("prep").seconds == pytest.approx(0.035, abs=0.012)
 
 

@@ -5,20 +5,17 @@ Says nothing and advises nothing; the rules, with their thresholds, are those of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from stash.analysis.breakdown import (
     SIGNIFICANT_SHARE,
     SMALL_SHARE,
     Breakdown,
-    Dispute,
     Missing,
     Stall,
 )
 from stash.analysis.run_account import IN_COMPUTE, RunRow
 from stash.analysis.stability import MIN_ROUNDS
-from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS
 from stash.core.records.base import Record
 
@@ -43,8 +40,6 @@ class Claims(Record):
     """Stalls that certainly matter, largest first: all for ``cannot tell``, else those that may be the largest."""
     open: tuple[Stall, ...] = ()
     """Neither certain nor minor: the farthest first."""
-    disputed: tuple[Stall, ...] = ()
-    """Stalls of which two estimates contradict each other for no known cause; in neither of the above."""
     unknown: tuple[Missing, ...] = ()
     """Stalls that such a job can have and that were not measured."""
 
@@ -71,13 +66,13 @@ class Claims(Record):
 def may_claim(breakdown: Breakdown) -> Claims:
     """The claims that the breakdown's intervals allow.
 
-    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. One of which
-    two estimates contradict each other is not certain. Certain stalls whose intervals overlap the largest one's tie:
-    intervals that do not overlap differ, however the errors of the two go together. Compute dominates where nothing
-    is certain, every measured stall is minor or far below it, and compute contains no unmeasured one. Of a job whose
-    first steps, as it was typed, took another time than what was measured nothing is claimed of the step, unless the
-    script's own code explains it, or both wait for data most of the time. What lies between steps leads where it
-    takes more of an epoch for certain than any stall, and compute, may.
+    A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. Certain stalls
+    whose intervals overlap the largest one's tie: intervals that do not overlap differ, however the errors of the two
+    go together. Compute dominates where nothing is certain, every measured stall is minor or far below it, and
+    compute contains no unmeasured one. Of a job whose first steps, as it was typed, took another time than what was
+    measured nothing is claimed of the step, unless the script's own code explains it, or both wait for data most of
+    the time. What lies between steps leads where it takes more of an epoch for certain than any stall, and compute,
+    may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     is_noisy = _noise(breakdown) > breakdown.step_seconds
@@ -97,35 +92,21 @@ def may_claim(breakdown: Breakdown) -> Claims:
             return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
         return Claims(kind="estimate", unknown=unknown)
     step = breakdown.step_seconds
-    every = [stall for stall in breakdown.stalls if stall.name != "compute"]
-    disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
-    # the larger of two estimates
-    most = {
-        stall.name: max(_high(stall), _disputed_wait(breakdown, dispute))
-        for stall, dispute in disputes
-        if dispute
-    }
-    disputed = tuple(
-        stall for stall in every if stall.name in most and most[stall.name] > MINOR_SHARE * step
-    )
-    stalls = [stall for stall in every if stall not in disputed]
+    stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
     # worth a sentence at its lower end too, and known to within half of itself or 5 % of the step
     certain = [s for s in stalls if s.significant and _low(s) >= SIGNIFICANT_SHARE * step]
     certain = [s for s in certain if s.width <= max(s.seconds / 2, SMALL_SHARE * step)]
     certain.sort(key=lambda stall: -stall.seconds)
     large = [s for s in stalls if s not in certain and _high(s) > MINOR_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
-    if (leads := _leads_by_both(disputed, most, breakdown, every)) is not None:
-        return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
     found = Claims(
         kind="cannot tell",
         certain=tuple(certain),
         open=tuple(large),
-        disputed=disputed,
         unknown=unknown,
+        rows=rows,
     )
-    found = found.model_copy(update={"rows": rows})
-    may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
+    may_be = max(map(_high, large), default=0.0)
     if certain and may_be <= _high(certain[0]):
         largest = tuple(s for s in certain if _high(s) >= _low(certain[0]))
         if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
@@ -133,12 +114,7 @@ def may_claim(breakdown: Breakdown) -> Claims:
         return found.model_copy(
             update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest}
         )
-    if (
-        certain
-        or disputed
-        or found.hidden_stalls
-        or (large and not _is_far_below_compute(may_be, breakdown))
-    ):
+    if certain or found.hidden_stalls or (large and not _is_far_below_compute(may_be, breakdown)):
         return found
     if _noise(breakdown) > NOISY * step:
         return found.model_copy(update={"noisy": True})
@@ -151,26 +127,6 @@ def _is_far_below_compute(most: float, breakdown: Breakdown) -> bool:
     if compute is None or compute.low is None or most > FAR_BELOW * breakdown.step_seconds:
         return False
     return compute.low >= breakdown.step_seconds / 2 and compute.low >= most / FAR_BELOW
-
-
-def _leads_by_both(
-    disputed: tuple[Stall, ...],
-    most: Mapping[str, float],
-    breakdown: Breakdown,
-    every: Sequence[Stall],
-) -> Stall | None:
-    """A stall that is the largest part of the step by both of the estimates that contradict each other."""
-    compute = breakdown.stall("compute")
-    for stall in disputed:
-        dispute = breakdown.disputed(stall.name)
-        if dispute is None or dispute.stalls != (stall.name,):
-            continue
-        least = min(_low(stall), dispute.waited)
-        others = [_high(each) for each in every if each is not stall]
-        others += [max(most[each.name], _high(each)) for each in disputed if each is not stall]
-        if least > max(others, default=0.0) and compute is not None and least > compute.seconds:
-            return stall
-    return None
 
 
 def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
@@ -231,9 +187,6 @@ def _largest_rows(breakdown: Breakdown, by_first_steps: bool) -> tuple[RunRow, .
             -sum(row.seconds for row in between if row.name in IN_COMPUTE)
         )
         known = [RunRow(name="compute", time=rest), *between]
-    known += [
-        RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes
-    ]
     certain = max(row.least for row in known)
     return tuple(
         sorted((row for row in known if row.most >= certain), key=lambda row: -row.seconds)
@@ -247,12 +200,6 @@ def _noise(breakdown: Breakdown) -> float:
 
 
 # Ends of intervals
-
-
-def _disputed_wait(breakdown: Breakdown, dispute: Dispute) -> float:
-    """For the last of the disputed stalls: of prep and fetch together, what is not waited for prep alone."""
-    before = breakdown.waits.warm if len(dispute.stalls) > 1 else None
-    return dispute.waited - (before or 0.0)
 
 
 def decisive_width(stall: Stall, step_seconds: float) -> float:

@@ -85,11 +85,6 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
         if claims.open or claims.noisy or claims.kind == "estimate"
         else []
     )
-    if claims.disputed:
-        steps.append(
-            "Profile again on a machine that does nothing else, and see what the script does with batches besides "
-            "training: what a step waited for the loader, and what it takes longer on fresh batches, should agree."
-        )
     hidden: dict[str, list[str]] = {}  # in compute, by the reason
     for missing in claims.hidden_stalls:
         why = missing.why.removesuffix(f"; contained in {missing.contained_in}")
@@ -467,9 +462,6 @@ def _stalls_text(case: Case, claims: Claims) -> str:
             "" if place is None else f" at {written_place(place)}"
         )
         text += f": {why}." if why else "."
-        dispute = case.breakdown.disputed(stall.name)
-        if dispute is not None:
-            text += f" Steps waited {format_seconds(dispute.waited)} for the loader: {dispute.why}."
         hidden = hidden_behind(case.breakdown, stall.name)
         if hidden:
             visible = case.breakdown.stall(hidden.appears)
@@ -551,14 +543,6 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         )
         what += "" if compute else f" {written.step}"
         parts.append(f"{what}: {_upper_ends(written, claims.open)}.")
-    for stall in claims.disputed:
-        dispute = case.breakdown.disputed(stall.name)
-        assert dispute is not None
-        parts.append(
-            f"Cannot tell yet how large {join_names(dispute.stalls)} {'is' if len(dispute.stalls) == 1 else 'are'}: "
-            f"{format_seconds(dispute.difference)} of a step of {written.step} by difference, "
-            f"{format_seconds(dispute.waited)} waited for the loader; {dispute.why}."
-        )
     parts += [
         f"Certain is {stall.name}: {written.quantity(stall.name)} ({written.share(stall.name)})."
         for stall in claims.certain[:1]

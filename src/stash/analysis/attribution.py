@@ -20,7 +20,6 @@ from stash.analysis.as_typed import (
 )
 from stash.analysis.breakdown import (
     Breakdown,
-    Dispute,
     Paper,
     Rates,
     Stall,
@@ -33,14 +32,12 @@ from stash.analysis.disturbance import (
     Disturbance,
     Undisturbed,
     estimate_disturbance,
-    own_delays,
     remove_disturbance,
 )
 from stash.analysis.host_lead import host_lead
 from stash.analysis.repeated_batches import batch_errors
 from stash.analysis.run_account import RunAccount, account_for_run
 from stash.analysis.second_opinions import (
-    find_disputes,
     find_surfacing,
     measure_communication,
     measure_waits,
@@ -88,9 +85,6 @@ def attribute(
     stalls, seconds, step = _divide_step(profile, matrix, kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = paper_rates(profile, kept, samples), measure_waits(profile, kept)
-    disputed = find_disputes(
-        profile, kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds)
-    )
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = compare_first_steps(measured, calm, levels, kept.rounds)
     run = account_for_run(
@@ -131,14 +125,13 @@ def attribute(
         communication=measure_communication(profile, kept, stalls),
         slow_rank=None if slow is None else slow.record,
         by_waits=kept.by_waits,
-        disputes=disputed,
         surfacing=find_surfacing(kept.rungs, stalls, speeds, in_step),
         host_lead=host_lead(profile, kept.rungs[0]),
         startup_seconds=sum(startups) if startups else None,
         as_typed=typed,
         disturbed=disturbed,
         run=run,
-        notes=(*_remarks(profile, stalls, speeds, disputed, paper), *profile.notes),
+        notes=(*_remarks(profile, stalls, speeds, paper), *profile.notes),
     )
 
 
@@ -242,16 +235,10 @@ def _remarks(
     profile: Profile,
     stalls: tuple[Stall, ...],
     speeds: Rates,
-    disputed: tuple[Dispute, ...],
     paper: Paper,
 ) -> list[str]:
     """Sentences on figures of the breakdown that seem to contradict each other: which they are, and why both hold."""
     found = [_negative(stalls)]
-    found += [
-        f"Two estimators of {' and '.join(each.stalls)} disagree: {format_seconds(each.difference)} by difference, "
-        f"{format_seconds(each.waited)} waited for the loader; {each.why}."
-        for each in disputed
-    ]
     prep = next((stall for stall in stalls if stall.name == "prep"), None)
     if (
         prep is not None

@@ -194,21 +194,6 @@ class Waits(Record):
     """Of prep and fetch together."""
 
 
-class Dispute(Record):
-    """Two estimates of data stalls that contradict each other beyond noise and 5 % of the step."""
-
-    stalls: tuple[str, ...]
-    """Together, in ladder order."""
-    difference: float
-    """Seconds of a step, by difference of rungs."""
-    waited: float
-    """… and what it waited for the loader."""
-    why: str
-    """A clause."""
-    explained: bool
-    """Whether the profile holds evidence of ``why``; else it is the likeliest cause at most."""
-
-
 class Rates(Record):
     """DS-Analyzer's rates of the whole job in samples per second: a data stall exists if G > min(P, F)."""
 
@@ -297,7 +282,6 @@ class Breakdown(Record):
     """Where stalls were seen because no rung leaves them out."""
     by_waits: bool = False
     """Data stalls are what steps waited for the loader, and not how rungs differ."""
-    disputes: tuple[Dispute, ...] = ()
     as_typed: AsTyped | None = None
     """The job's first steps, as it was typed; ``None`` if they were not measured."""
     disturbed: Disturbance | None = None
@@ -363,13 +347,6 @@ class Breakdown(Record):
     def stall(self, name: str) -> Stall | None:
         """The stall called ``name``, if it was measured."""
         return next((stall for stall in self.stalls if stall.name == name), None)
-
-    def disputed(self, name: str) -> Dispute | None:
-        """The dispute that leaves the size of the stall called ``name`` open; one of prep is not one of fetch too."""
-        first = self.disputes[:1]  # of prep, where there is one of prep alone
-        return next(
-            (each for each in first if not each.explained and name == each.stalls[-1]), None
-        )
 
     def seconds(self, *names: str) -> float:
         """Seconds of the named stalls together; those not measured add nothing."""

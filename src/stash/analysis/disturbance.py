@@ -155,22 +155,6 @@ def estimate_disturbance(
     )
 
 
-def own_delays(
-    profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]
-) -> dict[str, float]:
-    """Seconds of a step by rung in which the training thread had no core because of the job itself.
-
-    Those of the rank with most; rungs where that is unknown are left out.
-    """
-    known: dict[str, dict[int, float]] = defaultdict(dict)
-    for block in profile.blocks:
-        lost = calm.lost.get((block.round, block.rung), {}).get(block.rank)
-        if lost is not None and block.rung in rungs and block.round in rounds:
-            own = max(0.0, sum(block.step_delays) / block.steps - lost.seconds)
-            known[block.rung][block.round] = max(own, known[block.rung].get(block.round, 0.0))
-    return {name: fmean(found.values()) for name, found in known.items()}
-
-
 def _subtract_cost(block: Block, cost: StrangersCost) -> Block:
     """The block with what strangers cost subtracted, and without delays."""
     changes: dict[str, object] = {

@@ -1,22 +1,20 @@
 """Second opinions on a breakdown: rates, waits for the loader, the gradient exchange by itself, hidden stalls.
 
 A stall behind another does not show. These numbers tell what would: the rates G, P and F of DS-Analyzer (VLDB
-2021), total against exposed communication, what surfaces once a stall is gone, and where the two estimators of data
-stalls contradict each other. What follows from a contradiction is for the advice to decide.
+2021), waits for the loader, total against exposed communication, and what surfaces once a stall is gone.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from stash.analysis.breakdown import (
     SIGNIFICANT_SHARE,
     Communication,
-    Dispute,
     Rates,
     SampleCounts,
     Stall,
@@ -25,19 +23,14 @@ from stash.analysis.breakdown import (
 )
 from stash.analysis.step_times import StepTimes, count_readers, mean_over_rounds, rank_values
 from stash.analysis.uncertainty import launch_error
-from stash.core.intervals import Interval, mean_interval
+from stash.core.intervals import mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung
 from stash.core.measured import Block
 from stash.core.records.profile import Profile
 from stash.core.rounds import increments
-from stash.core.units import format_seconds
 
 MIN_TIMED = 0.05
 """Seconds that a loader must have been timed for."""
-DISAGREEMENT = 0.05
-"""Of the step: estimators closer than this agree."""
-_BUSY = 0.85
-"""Of the cores, or of an accelerator: more is as good as all."""
 
 
 def paper_rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Rates:
@@ -183,106 +176,3 @@ def find_surfacing(
         if hidden >= SIGNIFICANT_SHARE * step:
             found.append(Surfacing(removed=stall.name, appears=appears, seconds=hidden))
     return tuple(found)
-
-
-def find_disputes(
-    profile: Profile, kept: StepTimes, waited: Waits, own: Mapping[str, float] | None = None
-) -> tuple[Dispute, ...]:
-    """Find where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step.
-
-    ``own``: by rung, what steps waited for cores that the job's own processes had. Where that makes up the
-    difference, the loader's workers slow the step itself, and the two agree.
-    """
-    own = own or {}
-    replay = kept.top_replay
-    if replay is None or kept.by_waits:
-        return ()
-    found: list[Dispute] = []
-    for count, each in enumerate((each for each in RUNGS if each.reads_data), 1):
-        wait = waited.warm if each.feed == "warm" else waited.cold
-        if wait is None:
-            continue
-        (paired,) = increments(np.column_stack([kept.column_of(replay), kept.column_of(each.name)]))
-        own_wait = max(0.0, own.get(each.name, 0.0) - own.get(replay, 0.0))
-        if abs(wait + own_wait - paired.value) <= DISAGREEMENT * kept.step_seconds:
-            continue
-        apart = paired.is_above(wait) or paired.is_below(wait)
-        if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:
-            why, explained = _dispute_cause(profile, kept, each.name, paired, wait)
-            names = DATA_STALLS[:count]
-            found.append(
-                Dispute(
-                    stalls=names, difference=paired.value, waited=wait, why=why, explained=explained
-                )
-            )
-    return tuple(found)
-
-
-def _dispute_cause(
-    profile: Profile, kept: StepTimes, name: str, paired: Interval, wait: float
-) -> tuple[str, bool]:
-    """Why they are apart, and whether the profile shows that: a cause is known only where it holds evidence."""
-    excess = paired.value - wait
-    if excess <= 0:
-        if all(rank.device == "cpu" for rank in profile.ranks):
-            return (
-                "replayed batches may take longer than fresh ones, or the machine changed within the rounds",
-                False,
-            )
-        busy, step = (
-            _mean(profile, kept, name, lambda block: block.gpu),
-            float(kept.column_of(name).mean()),
-        )
-        if busy is not None and busy * step + wait > step:
-            return "part of the wait overlaps with work that the device still had to do", True
-        return (
-            "the device may still have had work meanwhile, but how busy it was does not show that",
-            False,
-        )
-    if not any(loader.workers for loader in profile.workload.loaders):
-        return (
-            "steps on fresh batches take longer than on replayed ones, for no reason that was measured",
-            False,
-        )
-    # The loader's workers slow the step by competing for cores if they work enough, and cores are busy.
-    work = rank_values(
-        profile,
-        lambda block: (
-            block.fetch_seconds if block.fetch_cpu_seconds is None else block.fetch_cpu_seconds
-        ),
-    )
-    of_node = mean_over_rounds(work, name, kept.rounds, lambda ranks: sum(ranks) / profile.nodes)
-    hosts = dict(enumerate(host.cores for host in profile.hosts))
-    cores = {rank.rank: rank.cores or hosts.get(rank.node) for rank in profile.ranks}
-
-    def share(block: Block) -> float | None:
-        """Of the cores that its rank may use, which may be few of the machine's; of all where that is unknown."""
-        own = cores.get(block.rank)
-        used = block.machine_cpu_seconds
-        return block.cpu if not own or used is None else used / block.seconds / own
-
-    busy = _mean(profile, kept, name, share)
-    if of_node is None or busy is None:
-        return (
-            "the loader's workers may also slow the step itself, but what they take of the cores is unknown",
-            False,
-        )
-    if of_node >= excess and busy >= _BUSY:
-        return (
-            f"the loader's workers also slow the step itself: {busy:.0%} of the cores are busy",
-            True,
-        )
-    return (
-        f"the loader's workers do not explain it: they work {format_seconds(of_node)} a step, and {busy:.0%} of the "
-        "cores are busy"
-    ), False
-
-
-def _mean(
-    profile: Profile, kept: StepTimes, name: str, read: Callable[[Block], float | None]
-) -> float | None:
-    found = [
-        read(block) for block in profile.blocks if block.rung == name and block.round in kept.rounds
-    ]
-    known = [value for value in found if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(found) else None

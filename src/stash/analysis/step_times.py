@@ -22,7 +22,7 @@ from stash.core.levels import Matrix
 from stash.core.measured import Block
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
-from stash.core.rounds import drift, increments, slowest_rank_times, stands_out
+from stash.core.rounds import increments, slowest_rank_times, stands_out
 
 # The matrix
 
@@ -389,67 +389,3 @@ def ranks_side_by_side(profile: Profile, kept: StepTimes) -> tuple[RankTime, ...
             for rank, times in sorted(per_rank.items())
         )
     return tuple(found)
-
-
-# How a measurement went
-
-
-class RoundTime(Record):
-    """What a step took under one rung in one round, in seconds, by all ranks that ran it."""
-
-    round: int
-    rung: str
-    step_seconds: float
-    """Of the rank that is slowest on average; of the slowest in this round where the round has no time of its own."""
-    fastest_seconds: float
-    slowest_seconds: float
-    ranks: int
-
-
-class Course(Record):
-    """Every block time in the order of rounds and rungs."""
-
-    times: tuple[RoundTime, ...]
-    incomplete: tuple[int, ...]
-    """Rounds that lack blocks, which nothing is derived from."""
-    drift: float | None
-    """Relative change of the step from the first round to the last, if a trend is shown; never by few rounds."""
-
-
-def make_course(profile: Profile) -> Course:
-    """The course of a profile's measurement."""
-    profile = remove_disturbance(profile).profile
-    every = step_matrix(profile)
-    combined = {
-        (numbers[0], name): float(value)
-        for numbers, row in zip(every.sets, every.matrix, strict=True)
-        if len(numbers) == 1
-        for name, value in zip(every.rungs, row, strict=True)
-    }
-    per_rank = rank_values(profile, lambda block: block.seconds)
-    moved = [
-        block
-        for block in combined
-        if every.by_waits or (every.leader_is_slow and len(per_rank[block]) == 1)
-    ]
-    per_rank |= {block: dict.fromkeys(per_rank[block], combined[block]) for block in moved}
-    times = []
-    for number, name in itertools.product(sorted({number for number, _ in per_rank}), every.rungs):
-        seconds = per_rank.get((number, name), {}).values()
-        if not seconds:
-            continue
-        times.append(
-            RoundTime(
-                round=number,
-                rung=name,
-                step_seconds=combined.get((number, name), max(seconds)),
-                fastest_seconds=min(seconds),
-                slowest_seconds=max(seconds),
-                ranks=len(seconds),
-            )
-        )
-    return Course(
-        times=tuple(times),
-        incomplete=incomplete_rounds(profile, every),
-        drift=drift(every.matrix[:, -1]) if every.rounds else None,
-    )

@@ -1,11 +1,9 @@
-"""What blocks saw besides time: busy cores and links, bytes read and from where, and the energy that they took."""
+"""What blocks saw besides time: bytes read and from where, and the energy that they took."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from statistics import fmean
-from typing import Literal
+from collections.abc import Callable
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.step_times import StepTimes
@@ -16,56 +14,6 @@ from stash.core.measured import Block
 from stash.core.records.base import Number, Record
 from stash.core.records.circumstances import EnergyPart, EnergyUse
 from stash.core.records.profile import Profile
-
-# How busy the machines were
-
-Resource = Literal["cpu", "steal", "gpu", "network", "disk"]
-_READINGS: Mapping[Resource, Callable[[Block], float | None]] = {
-    "cpu": lambda block: block.cpu,
-    "steal": lambda block: block.steal,
-    "gpu": lambda block: block.gpu,
-    "network": lambda block: (
-        None if block.network_bytes is None else block.network_bytes / block.seconds
-    ),
-    "disk": lambda block: None if block.disk_bytes is None else block.disk_bytes / block.seconds,
-}
-
-
-class Use(Record):
-    """Use of one resource of a node under one rung: a fraction, or bytes per second of ``network`` and ``disk``."""
-
-    rung: str
-    resource: Resource
-    amount: float
-    """Mean over rounds."""
-    least: float
-    most: float
-    """Of the rounds: what a machine does varies by more than chance, so a range says more than an interval."""
-
-
-def list_usage(profile: Profile, kept: StepTimes) -> tuple[Use, ...]:
-    """Use by resource, then rung in ladder order; what no block recorded is left out.
-
-    One value a round: the mean over nodes of the mean over each node's ranks. Counters of a host are taken once a
-    node, so that its ranks do not count them twice.
-    """
-    node = {rank.rank: rank.node for rank in profile.ranks}
-    numbers = set(kept.rounds)
-    measured = (block for block in profile.blocks if block.round in numbers and block.seconds > 0)
-    blocks = group_by(measured, lambda block: block.rung)
-    found = []
-    for resource, read in _READINGS.items():
-        for name in kept.rungs:
-            known = (each for each in blocks.get(name, ()) if read(each) is not None)
-            per = []
-            for of_round in group_by(known, lambda block: block.round).values():
-                nodes = group_by(of_round, lambda block: node.get(block.rank, 0)).values()
-                per.append(fmean(fmean(read(each) or 0.0 for each in ranks) for ranks in nodes))
-            if per:
-                ends = {"amount": fmean(per), "least": min(per), "most": max(per)}
-                found.append(Use(rung=name, resource=resource, **ends))
-    return tuple(found)
-
 
 # What was read, and from where
 

@@ -28,7 +28,6 @@ def profile(
     noise: float | None = None,
     budget: float | str = 60.0,
     rungs: str | None = None,
-    isolate: bool = False,
     data_root: str | None = None,
     keep_logging: bool = False,
     progress: bool | None = None,
@@ -66,7 +65,6 @@ def profile(
         noise=noise,
         budget=budget,
         rungs=parse_rungs(rungs) if rungs else NAMES,
-        isolate=isolate,
         data_root=data_root,
         keep_logging=keep_logging,
     )

@@ -11,19 +11,16 @@ from statistics import fmean
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.findings.rates import Curve
 from stash.analysis.step_figures import make_figures, slower_text
-from stash.analysis.step_times import Course, RankTime, RoundTime
-from stash.analysis.usage import DataBlock, Resource, Use
+from stash.analysis.step_times import RankTime
+from stash.analysis.usage import DataBlock
 from stash.core.formatting import plus_minus, split_spread
 from stash.core.ladder import STALLS, stall_names
 from stash.core.records.profile import Profile
 from stash.core.units import (
-    BYTES,
     Scale,
     format_bits,
     format_bytes,
-    format_count,
     format_seconds,
-    scale_for,
 )
 from stash.report.profile_page import UNKNOWN, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
@@ -32,15 +29,13 @@ from stash.ui.charts.builders import (
     LaneRow,
     PlotCurve,
     PlotPoint,
-    Ruler,
     Value,
     lane_chart,
     lanes_ruler,
-    make_ruler,
     plane_chart,
     worded_ruler,
 )
-from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick, time_scale
+from stash.ui.charts.chart import Blank, Chart, Grid, Legend, time_scale
 
 # The step as a ladder: a stall below zero goes back, one within the noise is faint.
 
@@ -150,98 +145,10 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
     )
 
 
-# How a profile was measured: every block of every round, and the ranks side by side.
+# The ranks side by side.
 
-_TREND_NEEDS = 6
-"""Rounds, as ``core.rounds.drift`` does."""
 _MAX_LANES = 32
 """Ranks that have a row each; of more, every rung has one."""
-
-
-def rounds_chart(course: Course, rungs: Sequence[str]) -> Chart:
-    """A dot for what a step took under each rung in each round, hollow where the round was dropped."""
-    series = dict(zip(rungs, stall_names(rungs), strict=True))
-    counting = [time for time in course.times if time.round not in course.incomplete] or list(
-        course.times
-    )
-    ends = [end for time in counting for end in (time.fastest_seconds, time.slowest_seconds)]
-    scale = time_scale(make_ruler(ends, "", zero=False).shown.high)
-    y = make_ruler(ends, f"{scale.unit} of a step", scale.size, zero=False)
-    curves = []
-    for name in rungs:
-        times = [time for time in course.times if time.rung == name]
-        kept = tuple(_block(time, course) for time in times if time.round not in course.incomplete)
-        curves.append(PlotCurve(series[name], kept, line=True, dots=False))
-        curves.append(PlotCurve(series[name], tuple(_block(time, course) for time in times)))
-    beyond = [time for time in course.times if not y.is_shown(time.step_seconds)]
-    text = "What a step took under every rung, block by block."
-    if any(time.ranks > 1 for time in course.times):
-        text += " Upright lines reach from the fastest rank to the slowest."
-    head = ("rung", f"step, {scale.unit}", "fastest rank", "slowest rank", "ranks", "dropped")
-    rows = tuple(
-        (
-            str(t.round + 1),
-            t.rung,
-            scale.number(t.step_seconds),
-            scale.number(t.fastest_seconds),
-            scale.number(t.slowest_seconds),
-            str(t.ranks),
-            _mark_incomplete(t.round, course),
-        )
-        for t in course.times
-    )
-    return plane_chart(
-        "rounds",
-        "Round after round",
-        curves,
-        rounds_ruler([time.round + 1 for time in course.times]),
-        y,
-        Grid("Every block", head, rows, frozenset({1, 6}), first="round"),
-        how=f"{text} Hollow dots are of dropped rounds." if course.incomplete else text,
-        caption=_course_in_words(course, beyond),
-        keys=[Legend(series[name], name) for name in rungs],
-    )
-
-
-def _block(time: RoundTime, course: Course) -> PlotPoint:
-    low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
-    gone = _mark_incomplete(time.round, course)
-    took = time_scale(time.step_seconds).text(time.step_seconds)
-    tip = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
-    return PlotPoint(time.round + 1, time.step_seconds, tip, low, high, hollow=bool(gone))
-
-
-def _mark_incomplete(number: int, course: Course) -> str:
-    return "incomplete" if number in course.incomplete else ""
-
-
-def rounds_ruler(numbers: Sequence[int]) -> Ruler:
-    """An axis of rounds, about a dozen of them labelled."""
-    first = min(numbers)
-    last = max(numbers)
-    shown = Extent(first - 0.5, last + 0.5)
-    ticks = range(first, last + 1, max(1, round((last - first) / 12)))
-    return Ruler(
-        shown, Axis("round", tuple(Tick(shown.locate(number), str(number)) for number in ticks))
-    )
-
-
-def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
-    complete = len({time.round for time in course.times}) - len(course.incomplete)
-    if course.drift is not None:
-        text = f"The step changed by {course.drift:+.1%} from the first round to the last."
-    elif complete < _TREND_NEEDS:
-        text = f"{format_count(complete, 'complete round')}: too few to see a trend."
-    else:
-        text = "No drift of the step is shown."
-    if course.incomplete:
-        text += f" Dropped rounds: {len(course.incomplete)} incomplete."
-    if beyond:
-        worst = max(beyond, key=lambda time: time.step_seconds)
-        took = time_scale(worst.step_seconds).text(worst.step_seconds)
-        text += f" Of those {len(beyond)} blocks lie beyond the axis, at whose edge they stand: {worst.rung} took "
-        text += f"{took}."
-    return text
 
 
 def ranks_chart(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> Chart | Blank:
@@ -339,51 +246,6 @@ def residency_grid(blocks: Sequence[DataBlock]) -> Grid | Blank:
 def _mean(values: Sequence[float | None], write: Callable[[float], str]) -> str:
     known = [value for value in values if value is not None]
     return write(fmean(known)) if known else UNKNOWN
-
-
-# How busy the machines were under each rung: shares of cores and GPUs, and bytes of network and disk.
-
-_PERCENT = Scale("%", 0.01, 1)
-_RESOURCES: Mapping[Resource, str] = {
-    "cpu": "cores busy",
-    "steal": "taken by other tenants",
-    "gpu": "GPU busy",
-    "network": "network",
-    "disk": "disk read",
-}
-
-
-def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
-    """A row for each rung: busy shares of cores and GPUs, bytes sent and read; a node's means over rounds."""
-    present = [each for each in _RESOURCES if any(use.resource == each for use in uses)]
-    if not present:
-        return Blank(
-            "busy", "How busy the machines were", "no block recorded how busy its host was"
-        )
-    by = {(use.rung, use.resource): use for use in uses}
-    scales = dict.fromkeys(present, _PERCENT)
-    head = []
-    for each in present:
-        unit = _PERCENT.unit
-        if each in ("network", "disk"):
-            most = max(use.amount for use in uses if use.resource == each)
-            scales[each] = scale_for(most, BYTES)
-            unit = f"{scales[each].unit}/s"
-        head.append(f"{_RESOURCES[each]}, {unit}")
-    rows = tuple(
-        (rung, *(_use_cell(by.get((rung, each)), scales[each]) for each in present))
-        for rung in rungs
-    )
-    missing = [name for each, name in _RESOURCES.items() if each not in present]
-    below = "A node's means over rounds, and the least and the most of a round; the network's loopback is included."
-    below += f" Unknown: {', '.join(missing)}." if missing else ""
-    return Grid("", tuple(head), rows, frozenset({0}), below, "rung")
-
-
-def _use_cell(use: Use | None, scale: Scale) -> str:
-    if use is None:
-        return UNKNOWN
-    return f"{scale.number(use.amount)} ({scale.number(use.least)} to {scale.number(use.most)})"
 
 
 # All-reduce by message size.

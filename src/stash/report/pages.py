@@ -19,8 +19,8 @@ from stash.analysis.comparison import (
 )
 from stash.analysis.disturbance import remove_disturbance
 from stash.analysis.findings.probe_reading import Reading
-from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
-from stash.analysis.usage import data_blocks, list_usage
+from stash.analysis.step_times import ranks_side_by_side, step_matrix
+from stash.analysis.usage import data_blocks
 from stash.core.errors import UserError
 from stash.core.formatting import join_names
 from stash.core.records.host import Probe
@@ -131,10 +131,8 @@ def _chart_chapters(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     """The chapters that have charts, in the order of the questions that people ask."""
     profile = remove_disturbance(profile).profile
     kept = step_matrix(profile)
-    rounds = charts.rounds_chart(make_course(profile), breakdown.rungs)
     found = [
         Chapter("step", "Where the step goes", "Step", charts=(charts.ladder_chart(breakdown),)),
-        Chapter("rounds", "How steady it was", "Rounds", charts=(rounds,)),
     ]
     if profile.world_size > 1:
         ranks = charts.ranks_chart(breakdown, ranks_side_by_side(profile, kept), profile)
@@ -147,10 +145,8 @@ def _chart_chapters(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
         "data", "The data pipeline", "Data", facts=tuple(_data_facts(profile, breakdown))
     )
     data = replace(data, grids=_loaders(profile.workload.loaders))
-    usage = Chapter("usage", "How busy the machines were", "Usage")
     read = charts.residency_grid(data_blocks(profile, kept))
-    busy = charts.usage_table(list_usage(profile, kept), breakdown.rungs)
-    return [*found, _add_grid(data, read), _add_grid(usage, busy)]
+    return [*found, _add_grid(data, read)]
 
 
 def _add_grid(chapter: Chapter, grid: Grid | Blank) -> Chapter:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stash.core.trace_records import Trace
     from stash.trace.spans import RankTrace
 
-_ENDINGS = (".json", ".json.gz", ".zip", ".gz", ".sqlite")
+_ENDINGS = (".json", ".json.gz", ".zip", ".gz")
 _OURS = tuple(
     kind.suffix for kind in KINDS if kind is not TRACE
 )  # whose ending traces of PyTorch have, too
@@ -42,7 +42,7 @@ class TraceOptions(Options):
 
     files: tuple[str, ...] = argument(
         "FILE...",
-        "Traces (.json, .json.gz, .zip), Nsight Systems' .sqlite, or folders of them.",
+        "Traces (.json, .json.gz, .zip), or folders of them.",
         many=True,
     )
     whole: bool = flag("Take all of a trace as one step.")
@@ -56,21 +56,15 @@ class TraceOptions(Options):
     flight_recorder: bool = flag(
         "Read dumps of PyTorch's flight recorder, one a rank, instead of traces."
     )
-    nccl_inspector: bool = flag(
-        "Read dumps of NCCL's Inspector instead; --against may be a probe then."
-    )
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
 
     def check(self) -> None:
         check_one_format(self)
-        dumps = self.list_given("flight_recorder", "nccl_inspector")
-        others = ["whole", "comm_kernel", "instance", "output"]
-        if self.flight_recorder:
-            others += ["against", "nccl_inspector"]
-        if dumps and (given := self.list_given(*others)):
-            raise UserError(f"{given[0]} does not go with {dumps[0]}; leave one out")
+        others = self.list_given("whole", "comm_kernel", "instance", "output", "against")
+        if self.flight_recorder and others:
+            raise UserError(f"{others[0]} does not go with --flight-recorder; leave one out")
 
 
 def trace(options: TraceOptions) -> None:
@@ -79,14 +73,12 @@ def trace(options: TraceOptions) -> None:
     Examples:
       stash trace traces/
       stash trace rank0.json.gz --whole --json
-      stash trace report.sqlite
       stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
-      stash trace nccl-inspector-4711/ --nccl-inspector
     """
     require_package("msgspec", "reading traces")
-    if options.flight_recorder or options.nccl_inspector:
-        (_flight if options.flight_recorder else _inspected)(options)
+    if options.flight_recorder:
+        _flight(options)
         return
     from stash.core.garbage import no_garbage
     from stash.core.trace_records import FILE
@@ -164,45 +156,19 @@ def _flight(options: TraceOptions) -> None:
     print_output(shown, options.markdown)
 
 
-def _inspected(options: TraceOptions) -> None:
-    from stash.analysis.findings.rates import make_curve
-    from stash.core.artefact import load_any
-    from stash.core.records.host import Probe
-    from stash.trace import inspector
-
-    probe = None if options.against is None else load_any(options.against)
-    if probe is not None and not isinstance(probe, Probe):
-        raise UserError(
-            f"--against {options.against}: with --nccl-inspector name a probe, as `stash probe -o` saves it"
-        )
-    hosts = () if probe is None else probe.hosts
-    curves = [
-        make_curve(each, host.hostname)
-        for host in hosts
-        if host.links
-        for each in host.links.exchanges
-    ]
-    paths = [path for path, _ in _paths(options.files, any_name=True)]
-    title = _title(options.files)
-    found = inspector.read_dumps(paths, curves)
-    shown = inspector.document(found) if options.json else inspector.page(found, title)
-    print_output(shown, options.markdown)
-
-
 def _title(words: Sequence[str]) -> str:
     return printable_line(join_names([Path(word).name for word in words], 3) or words[0], 100)
 
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     """The traces by rank, and what is to be said of the files; raises UserError."""
-    from stash.trace import nsight
     from stash.trace.reader import read_trace
 
     traces: list[RankTrace] = []
     warnings: list[str] = []
     for path, is_named in _paths(words):
         try:
-            traces += nsight.read_report(path) if nsight.is_report(path) else [read_trace(path)]
+            traces.append(read_trace(path))
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from None
         except UserError as error:
@@ -212,7 +178,7 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     if not traces:
         raise UserError(
             f"there is no trace in {join_names(list(words))}: "
-            f"{join_names(warnings, 2) or 'no file ends in .json or .sqlite'}"
+            f"{join_names(warnings, 2) or 'no file ends in .json'}"
         )
     worlds = {trace.world for trace in traces if trace.world is not None}
     if len(worlds) > 1:
@@ -257,6 +223,6 @@ def _paths(words: Sequence[str], any_name: bool = False) -> Iterator[tuple[Path,
         if not chosen:
             names = join_names([each.name for each in there], 5) or "nothing"
             raise UserError(
-                f"there is no trace in {word}: traces end in .json, .json.gz, .zip or .sqlite; there is {names}"
+                f"there is no trace in {word}: traces end in .json, .json.gz or .zip; there is {names}"
             )
         yield from ((each, False) for each in chosen)

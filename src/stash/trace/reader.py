@@ -531,7 +531,8 @@ _ENDINGS = {
     (
         ".nsys-rep",
         ".qdrep",
-    ): "a report of Nsight Systems; export it with `nsys export --type=sqlite`",
+        ".sqlite",
+    ): "a report of Nsight Systems; record the job with torch.profiler",
     (".pb",): "an XPlane of JAX or TensorFlow; export it as trace.json.gz from its trace viewer",
     (
         ".db",

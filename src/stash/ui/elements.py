@@ -39,11 +39,6 @@ def element(name: str, *inside: str, **attributes: Attribute) -> Markup:
     return Markup("<" + opened + ">" + "".join(map(_escape_text, inside)) + "</" + name + ">")
 
 
-def join_markup(*parts: str) -> Markup:
-    """Elements and texts, one behind the other."""
-    return Markup("".join(map(_escape_text, parts)))
-
-
 def style_sheet(rules: str) -> Markup:
     """A style sheet of Stash's own rules; raises ValueError for what would end it."""
     if "<" in rules:

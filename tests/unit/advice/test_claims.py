@@ -9,7 +9,6 @@ from profile_builder import build
 
 from stash.advice.claims import decisive_width, may_claim
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Dispute
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval
 
@@ -110,22 +109,6 @@ def test_as_narrow_as_is_decisive_every_open_stall_is_decided(profile):
         assert decided not in may_claim(breakdown.model_copy(update={"stalls": stalls})).open
 
 
-@pytest.mark.parametrize("step", [0.0, -5.0])
-def test_what_is_undisputed_is_not_disputed_however_long_a_step_is(step):
-    breakdown = attribute(build(flat(solo=0.1, crowd=0.12, node=0.15)))
-    found = may_claim(breakdown.model_copy(update={"step_seconds": step}))
-    assert found.disputed == ()
-
-
-def test_of_a_dispute_about_fetch_what_steps_waited_for_prep_is_none_of_it():
-    breakdown = attribute(build(flat(solo=0.066, crowd=0.066, node=0.066, warm=0.097, cold=0.1)))
-    both = Dispute(stalls=("prep", "fetch"), difference=0.034, waited=0.04, why="", explained=False)
-    waits = breakdown.waits.model_copy(update={"warm": 0.034, "cold": 0.04})
-    found = may_claim(breakdown.model_copy(update={"disputes": (both,), "waits": waits}))
-    assert [stall.name for stall in found.certain] == ["prep"]
-    assert found.kind == "stall"
-
-
 def test_a_stall_known_to_two_percent_of_the_step_is_never_open():
     for share in np.linspace(-0.02, 0.12, 57):
         stall, arm = 0.1 * share, 0.1 * 0.0199
@@ -136,15 +119,3 @@ def test_a_stall_known_to_two_percent_of_the_step_is_never_open():
         (found,) = [each for each in attribute(profile).stalls if each.name == "contention"]
         assert found.high - found.seconds == pytest.approx(arm, rel=0.01)
         assert may_claim(attribute(profile)).open == ()
-
-
-def test_a_stall_that_is_the_largest_by_both_of_its_estimates_leads_though_they_differ():
-    breakdown = attribute(build(flat(solo=0.02, crowd=0.02, node=0.025, warm=0.1)))
-
-    def claims(waited):
-        both = Dispute(stalls=("prep",), difference=0.075, waited=waited, why="", explained=False)
-        return may_claim(breakdown.model_copy(update={"disputes": (both,)}))
-
-    assert [stall.name for stall in claims(0.05).certain] == ["prep"]
-    assert claims(0.05).kind == "stall"
-    assert claims(0.015).kind == "cannot tell"  # less than compute by one of them

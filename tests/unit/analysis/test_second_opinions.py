@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -142,56 +141,6 @@ def explanation(profile: Profile) -> tuple[str, str]:
     return advice.kind, advice.text
 
 
-def test_two_estimators_that_agree_are_not_mentioned():
-    assert attribute(made(0.029)).disputes == attribute(made(0.029)).notes == ()
-
-
-WORKING = {"cpu": 0.97, "fetch_cpu_seconds": 0.3}
-
-
-def test_workers_that_were_seen_to_compete_for_cores_explain_a_difference():
-    # GIVEN workers that work 30 ms for each rank's step, while 97 % of the cores are busy
-    profile = made(0.005, **WORKING)
-    (dispute,) = attribute(profile).disputes
-    assert dispute.explained
-    (note,) = attribute(profile).notes
-    assert "30.0 ms by difference, 5.00 ms waited" in note
-    assert "the loader's workers also slow the step itself: 97% of the cores are busy" in note
-    assert explanation(profile)[0] != "cannot tell"
-
-
-def test_cores_that_a_job_may_not_use_are_not_idle_for_it():
-    """Slurm gave it 2 of 96, which are busy: 4 % of the machine is."""
-    profile = made(0.005, cpu=0.04, machine_cpu_seconds=1.31 * 2 * 0.97, fetch_cpu_seconds=0.3)
-    ranks = tuple(replace(rank, cores=2) for rank in profile.ranks)
-    (dispute,) = attribute(profile.model_copy(update={"ranks": ranks})).disputes
-    assert dispute.explained
-    assert "97% of the cores are busy" in dispute.why
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"cpu": 0.4}, "40% of the cores are busy"),  # there is room for them
-        ({"fetch_cpu_seconds": 0.01}, "they work 2.00 ms a step"),  # they hardly work
-        ({"cpu": None}, "is unknown"),
-        ({"fetch_cpu_seconds": None}, "is unknown"),
-    ],
-)
-def test_without_evidence_a_difference_is_not_blamed_on_workers_and_there_is_no_verdict(
-    changes, why
-):
-    profile = made(0.005, **{**WORKING, **changes})
-    kind, text = explanation(profile)
-    assert kind == "cannot tell"
-    assert text.startswith("Cannot tell yet how large prep is: 30.0 ms of a step of ")
-    assert "by difference, 5.00 ms waited for the loader" in text
-    assert why in text
-    advice = verdict(attribute(profile), profile)
-    assert advice.stall is None
-    assert any("should agree" in step for step in advice.next_steps)
-
-
 def test_a_stall_that_is_larger_than_either_estimate_of_another_still_dominates():
     times = {
         **CALM,
@@ -202,22 +151,6 @@ def test_a_stall_that_is_larger_than_either_estimate_of_another_still_dominates(
     profile = build(times, block_extra=extra)
     kind, text = explanation(profile)
     assert (kind, text[:22]) == ("stall", "The interconnect stall")
-
-
-@pytest.mark.parametrize(
-    ("device", "gpu", "explained", "why"),
-    [
-        ("cuda", 0.9, True, "overlaps with work that the device still had to do"),
-        ("cuda", 0.1, False, "does not show that"),  # idle while the step waited
-        ("cuda", None, False, "does not show that"),
-        ("cpu", None, False, "replayed batches may take longer"),  # which has nothing left to do
-    ],
-)
-def test_a_wait_overlaps_with_a_device_that_was_seen_to_be_busy(device, gpu, explained, why):
-    profile = made(0.08, device=device, gpu=gpu)
-    (dispute,) = attribute(profile).disputes
-    assert (dispute.explained, why in dispute.why) == (explained, True)
-    assert (explanation(profile)[0] == "cannot tell") is not explained
 
 
 def alone(waits: tuple[float, ...], workers: int = 0, **changes: Any) -> Profile:
@@ -249,7 +182,6 @@ def test_without_workers_on_a_cpu_the_stall_is_what_steps_waited():
     # AND what is left goes to compute, so that the sum is the step's
     assert compute.seconds == pytest.approx(0.120)
     assert compute.seconds + prep.seconds == pytest.approx(breakdown.step_seconds)
-    assert breakdown.disputes == ()
     assert explanation(profile)[0] == "stall"
 
 

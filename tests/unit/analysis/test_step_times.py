@@ -9,8 +9,8 @@ from breakdowns import CALM, change_blocks, seconds
 from profile_builder import STEPS, build, own_launches
 
 from stash.analysis.attribution import attribute
-from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
-from stash.analysis.usage import data_blocks, list_usage
+from stash.analysis.step_times import ranks_side_by_side, step_matrix
+from stash.analysis.usage import data_blocks
 from stash.core.measured import Block
 from stash.core.records.profile import Loader, Profile
 
@@ -50,38 +50,6 @@ def test_rounds_of_one_set_of_launches_are_one_row():
         pytest.approx(0.22),
         pytest.approx(0.23),
     ]
-
-
-def test_a_course_has_every_block_and_says_which_rounds_count():
-    quiet = [0.1, 0.101, 0.099, 0.1, 0.1, 0.1, 0.101]
-    profile = build({"solo": [*quiet, 0.1], "crowd": [*(2 * t for t in quiet[:-1]), 0.4]})
-    found = make_course(profile)
-    assert [(time.round, time.rung) for time in found.times] == [
-        *((number, rung) for number in range(7) for rung in ("solo", "crowd")),
-        (7, "solo"),
-    ]
-    assert found.incomplete == (7,)
-    assert found.times[13].step_seconds == pytest.approx(0.4)
-
-
-def test_rounds_that_share_a_launch_have_the_times_of_their_slowest_rank():
-    found = make_course(own_launches(3))
-    assert len({time.round for time in found.times}) == 9
-    assert [t.step_seconds for t in found.times if t.rung == "crowd"] == [
-        pytest.approx(0.21 + 0.01 * (n // 3) + 0.0001 * (n % 3 - 1)) for n in range(9)
-    ]
-
-
-def test_a_node_counts_its_bytes_once_however_many_ranks_report_them():
-    profile = build(
-        {"solo": [0.1] * 3, "crowd": [0.2] * 3},
-        ranks=4,
-        nodes=2,
-        block_extra={"crowd": {"network_bytes": 2_000_000}},
-    )
-    (network,) = list_usage(profile, step_matrix(profile))
-    assert (network.rung, network.resource) == ("crowd", "network")
-    assert network.amount == pytest.approx(2_000_000 / (10 * 0.2))
 
 
 def test_data_blocks_are_told_by_the_rank_with_most_in_memory_and_by_bytes_a_sample():

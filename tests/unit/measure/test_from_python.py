@@ -60,9 +60,9 @@ def test_what_cannot_be_profiled_is_refused_in_a_sentence(train, more, sentence)
 
 def test_options_of_the_magic_are_those_of_the_command():
     nproc, wishes = read_line(
-        "--budget 30 --noise=1 --nproc-per-node 2 --isolate --rungs solo,warm"
+        "--budget 30 --noise=1 --nproc-per-node 2 --keep-logging --rungs solo,warm"
     )
-    assert (nproc, wishes.budget, wishes.noise, wishes.isolate) == (2, 30.0, 0.01, True)
+    assert (nproc, wishes.budget, wishes.noise, wishes.keep_logging) == (2, 30.0, 0.01, True)
     assert wishes.rungs == ("solo", "warm")
 
 

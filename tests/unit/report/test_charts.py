@@ -4,24 +4,19 @@ import itertools
 from xml.etree import ElementTree
 
 import pytest
-from breakdowns import drop_blocks
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
-from reported import ROUNDS, hostile, page_of, probed_whole, whole
+from reported import hostile, page_of, probed_whole, whole
 
 from stash.analysis.attribution import attribute
-from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
-from stash.analysis.usage import list_usage
-from stash.core.records.profile import Loader
+from stash.analysis.step_times import ranks_side_by_side, step_matrix
 from stash.report import charts as drawn_charts
 from stash.report.charts import ladder_chart, steps_side_by_side
 from stash.ui.charts.chart import (
     Bar,
     Chart,
     Dot,
-    Grid,
-    Trail,
     Whisker,
     logarithmic_extent,
     make_axis,
@@ -114,67 +109,6 @@ def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
     assert "fetch" not in {bar.series for bar in bars(chart)}
 
 
-def lacking_a_block():
-    """Rank 1 has none under ``crowd`` in round 6."""
-    return drop_blocks(whole(), lambda b: (b.round, b.rung, b.rank) == (5, "crowd", 1))
-
-
-def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
-    profile = lacking_a_block()
-    breakdown = attribute(profile)
-    chart = drawn_charts.rounds_chart(make_course(profile), breakdown.rungs)
-    assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
-    assert {dot.tip.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
-    assert "Dropped rounds: 1 incomplete." in chart.caption
-    assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["incomplete"] * len(
-        breakdown.rungs
-    )
-    lines = [mark for mark in chart.marks if isinstance(mark, Trail)]
-    assert [len(line.points) for line in lines] == [ROUNDS - 1] * len(breakdown.rungs)
-
-
-def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
-    profile = lacking_a_block()
-    chart = drawn_charts.rounds_chart(make_course(profile), attribute(profile).rungs)
-    cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.tip)
-    assert cold.y == 1.0
-    assert "blocks lie beyond the axis" in chart.caption
-    assert "159.4 ms" in chart.caption
-
-
-def test_of_one_process_that_loads_itself_dots_and_table_are_the_same_times():
-    profile = build(
-        {"solo": [0.05] * 6, "warm": [0.1] * 6, "cold": [0.4] * 6},
-        ranks=1,
-        workload={"loaders": (Loader(kind="map", workers=0, samples=1000),)},
-        block_extra={"warm": {"wait_seconds": 0.1}, "cold": {"wait_seconds": 0.4}},
-    )
-    found = make_course(profile)
-    assert [time.step_seconds for time in found.times if time.rung == "warm"] == [
-        pytest.approx(0.37)
-    ] * 6
-    assert all(
-        time.fastest_seconds == time.step_seconds == time.slowest_seconds for time in found.times
-    )
-    assert (
-        "beyond the axis" not in drawn_charts.rounds_chart(found, attribute(profile).rungs).caption
-    )
-
-
-def test_a_drift_of_the_step_is_said():
-    times = [0.1 + 0.004 * number for number in range(8)]
-    profile = build({"solo": [0.05] * 8, "crowd": times})
-    assert (
-        "The step changed by +2"
-        in drawn_charts.rounds_chart(make_course(profile), ("solo", "crowd")).caption
-    )
-    steady = build({"solo": [0.05] * 8, "crowd": [0.1, 0.101, 0.099, 0.1, 0.1, 0.101, 0.1, 0.099]})
-    assert (
-        drawn_charts.rounds_chart(make_course(steady), ("solo", "crowd")).caption
-        == "No drift of the step is shown."
-    )
-
-
 def ranks_of(profile):
     kept = step_matrix(profile)
     return drawn_charts.ranks_chart(attribute(profile), ranks_side_by_side(profile, kept), profile)
@@ -199,27 +133,6 @@ def test_very_many_ranks_share_a_lane_for_each_rung():
     assert len(chart.table.rows) == 40
 
 
-def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
-    profile = lacking_a_block()
-    kept = step_matrix(profile)
-    by = {(use.resource, use.rung): use for use in list_usage(profile, kept)}
-    assert by["gpu", "crowd"].amount == pytest.approx(0.9)
-    cpu = by["cpu", "solo"]
-    assert (cpu.least, cpu.most) == (pytest.approx(0.40), pytest.approx(0.47))
-    solo = 10**8 / (10 * 0.052)
-    assert by["network", "solo"].amount == pytest.approx(solo, rel=0.01)
-    table = drawn_charts.usage_table(list_usage(profile, kept), kept.rungs)
-    assert isinstance(table, Grid)
-    assert table.head == (
-        "cores busy, %",
-        "taken by other tenants, %",
-        "GPU busy, %",
-        "network, MB/s",
-        "disk read, MB/s",
-    )
-    assert len(table.rows) == len(kept.rungs)
-
-
 def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
     runs = [
         ("a", attribute(whole())),
@@ -242,7 +155,6 @@ def charts(tmp_path_factory):
 def test_all_kinds_of_charts_are_there(charts):
     assert {chart.name for chart in charts} == {
         "ladder",
-        "rounds",
         "ranks",
         "all-reduce",
         "runs",

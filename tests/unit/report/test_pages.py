@@ -81,11 +81,9 @@ def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(
     assert len(page.next_steps) == 1
     assert [chapter.name for chapter in page.chapters] == [
         "step",
-        "rounds",
         "ranks",
         "exchange",
         "data",
-        "usage",
         "hosts",
         "unknown",
         "details",
@@ -105,15 +103,13 @@ def test_everything_unknown_stands_in_one_place_with_its_reason(pages):
         chart for chapter in page.chapters for chart in chapter.charts if isinstance(chart, Blank)
     ]
     assert not {"network stall", "transfer stall"} & set(unknown)  # such a job has none
-    assert unknown["how busy the machines were"] == "no block recorded how busy its host was"
     assert all(unknown[blank.title.lower()] == blank.why for blank in blanks)
     assert {"residency", "links"} <= {blank.name for blank in blanks}
 
 
-def test_chapters_with_nothing_in_them_are_not_shown(pages, tmp_path):
-    assert "usage" not in {chapter.name for chapter in pages["golden"].chapters}
+def test_chapters_with_nothing_in_them_are_not_shown(tmp_path):
     alone = page_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1), folder=tmp_path)
-    assert not {"ranks", "exchange", "usage"} & {chapter.name for chapter in alone.chapters}
+    assert not {"ranks", "exchange"} & {chapter.name for chapter in alone.chapters}
     unknown = dict(next(chapter for chapter in alone.chapters if chapter.name == "unknown").facts)
     assert not {
         label for label in unknown if "gradient" in label or "rank" in label or "exchange" in label

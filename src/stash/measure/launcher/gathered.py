@@ -69,7 +69,7 @@ class GatheredRun:
         self.memory: dict[int, Memory] = {}
         """The most of each rank."""
         self.steps_of: dict[int, Launch] = {}
-        """What a step of the job was, by launch; of launches side by side, in the first that reported it."""
+        """What a step of the job was, by launch."""
         self.skipped: dict[str, str] = {}
         self.excused: dict[str, str] = {}
         """Rungs the launcher gave up, with reasons better than the agents'."""
@@ -99,17 +99,14 @@ class GatheredRun:
     def unsafe(self) -> str | None:
         return None if self.ended is None else self.ended.why
 
-    def add_message(self, message: Message, offset: int = 0) -> None:
-        """Add one message; ``offset`` is added to its rank (launches that ran side by side).
-
-        Raises StashError for one that no artefact could hold.
-        """
+    def add_message(self, message: Message) -> None:
+        """Add one message; raises StashError for one that no artefact could hold."""
         try:
-            self._store_message(message, offset)
+            self._store_message(message)
         except ValidationError as error:
             raise _impossible_error(error, getattr(message, "kind", "block")) from None
 
-    def _store_message(self, message: Message, offset: int) -> None:
+    def _store_message(self, message: Message) -> None:
         """Raises ValidationError, also for what records are made of only at the end."""
         match message:
             case PhaseBegun():
@@ -122,7 +119,7 @@ class GatheredRun:
                     Host.model_validate(host)
                 self.hosts[:] = self.hosts or message.hosts
             case Rank():
-                self.ranks.setdefault(message.rank + offset, _make_record(message, offset))
+                self.ranks.setdefault(message.rank, _make_record(message))
             case SoftwareSeen():
                 self.software.update(message.versions)
             case LadderChosen():
@@ -133,18 +130,17 @@ class GatheredRun:
             case RoundGivenUp():
                 self.given_up = message
             case Block():
-                self.blocks.append(_make_record(message, offset))
+                self.blocks.append(_make_record(message))
             case LedgerKept():
-                rank = message.rank + offset
-                self.ledgers.setdefault(rank, RankLedger(**{**vars(message), "rank": rank}))
+                self.ledgers.setdefault(message.rank, RankLedger(**vars(message)))
             case Rate():
-                self.rates.append(_make_record(message, offset))
+                self.rates.append(_make_record(message))
             case WorkerTimes():
-                self.workers.append(_make_record(message, offset))
+                self.workers.append(_make_record(message))
             case StagePasses():
-                self.passes.append(_make_record(message, offset))
+                self.passes.append(_make_record(message))
             case Memory():
-                seen = _make_record(message, offset)
+                seen = _make_record(message)
                 self.memory[seen.rank] = _merge_memory(self.memory.get(seen.rank), seen)
             case Collective():
                 self.collectives.append(_check_bounds(Collective, vars(message)))
@@ -159,17 +155,6 @@ class GatheredRun:
             case LadderEnded():
                 self.ended = message
         self.led = True
-
-    def leave_out(self, rung: str, why: str) -> None:
-        """A rung that was measured turns out to be no rung of this job."""
-        self.skipped[rung] = why
-        self.rungs[:] = [name for name in self.rungs if name != rung]
-        self.blocks[:] = [block for block in self.blocks if block.rung != rung]
-
-    def forget_ladder(self) -> None:
-        """It is measured again, in other launches."""
-        for part in (self.skipped, self.rungs, self.blocks):
-            part.clear()
 
     def note(self, *texts: str) -> None:
         """Add sentences for the profile's reader, each once."""
@@ -255,10 +240,10 @@ def _merge_memory(before: Memory | None, seen: Memory) -> Memory:
     )
 
 
-def _make_record(message: R, offset: int) -> R:
+def _make_record(message: R) -> R:
     """What a rank measured, as the artefact holds it; raises ValidationError."""
     values = {each.name: _cut_digits(getattr(message, each.name)) for each in fields(message)}
-    return _check_bounds(type(message), {**values, "rank": values["rank"] + offset})
+    return _check_bounds(type(message), values)
 
 
 def _check_bounds(kind: type[R], values: dict[str, Any]) -> R:

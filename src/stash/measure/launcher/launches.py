@@ -1,15 +1,14 @@
 """Launches of a job: started, followed while they run, stopped when it is enough, diagnosed when they fail.
 
-A launch may have several members that run side by side (jobs of one process each). What is decided on the strength of
-a launch is not known here.
+What is decided on the strength of a launch is not known here.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +28,6 @@ from stash.measure.launcher.diagnose import (
     find_question,
     own_output,
 )
-from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.guarded import name_left_file, report_sentences
 from stash.measure.launcher.job import trainer_shut_out, why_shut_out
 from stash.measure.launcher.measurement import Measurement, Watcher
@@ -62,19 +60,8 @@ _SHUTDOWN_SECONDS = 10.0
 """For ranks that were measured to leave each other, before all are ended."""
 
 
-@dataclass(frozen=True)
-class Member:
-    """One of the launches started side by side; the defaults are a launch of the whole job."""
-
-    orders: Orders | None = None
-    cluster: Cluster | None = None
-    offset: int = 0
-    """Added to its ranks."""
-    variables: dict[str, str] = field(default_factory=dict)
-
-
 class _Finish(NamedTuple):
-    """How a member was ended once its ranks were done."""
+    """How a launch was ended once its ranks were done."""
 
     codes: dict[int, int]
     """Exit codes of the processes that had come to their own end."""
@@ -84,11 +71,10 @@ class _Finish(NamedTuple):
 
 @dataclass
 class _Running:
-    """A started member: what never changes, how far its journal was read, and what is known of its end."""
+    """A started launch: what never changes, how far its journal was read, and what is known of its end."""
 
     process: Process
     orders: Orders
-    offset: int
     journal: Tail
     peers: Peers | None
     """The launchers of the other nodes; None if there can be no other node."""
@@ -222,7 +208,7 @@ class Launches:
             began=m.began,
             launch=m.launches,
             first_round=1 + max((block.round for block in m.gathered.blocks), default=-1),
-            may_isolate=m.may_isolate,
+            may_isolate=m.starts_all_ranks,
             pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,
             data_root=m.wishes.data_root and os.path.realpath(m.wishes.data_root),
             keep_logging=m.wishes.keep_logging,
@@ -231,45 +217,40 @@ class Launches:
             host=m.host.model_dump(mode="json"),
         )
 
-    def make_request(self, orders: Path | None = None, cluster: Cluster | None = None) -> Request:
+    def make_request(self, orders: Path | None = None) -> Request:
         """The command of one launch under the orders in that file."""
         m, orders = self._measurement, orders or RunFolder(self._folder).orders
         threads = threads_of_a_rank(m.job, m.cluster, m.host.cores or 1, m.gpus)
-        return make_request(m.job, cluster or m.cluster, orders, threads)
+        return make_request(m.job, m.cluster, orders, threads)
 
-    def run_launch(self, *members: Member) -> Diagnosis | None:
+    def run_launch(
+        self, orders: Orders, variables: Mapping[str, str] | None = None
+    ) -> Diagnosis | None:
         """Run one launch to its end; the value says why it failed, if it did."""
         m = self._measurement
         begun, failure = m.clock.monotonic(), self._diagnose_lateness()
         if failure is not None:
             return failure
-        running: list[_Running] = []
+        running = self._start(orders, variables or {})
         try:
-            for member in members or (Member(),):
-                running.append(self._start(member))
             m.count_launch()
             self._watcher(m.make_moment())  # who watches gets ready while the script does
-            failure = self._follow_members(running, begun)
+            failure = self._follow_launch(running, begun)
         finally:
             self._mention_neighbours()
-            for each in running:
-                each.stop()
-                self._read_messages(each)
-                report = put_back(each.files.kept) + put_back(each.files.kept_here)
-                m.gathered.note(*report_sentences(replace(report, new=())))
-                m.gathered.left_files.update(dict.fromkeys(map(name_left_file, report.new)))
-                others = each.files.count_extras()
-                many = "another process" if others == 1 else f"{others} other processes"
-                if others:
-                    m.gathered.note(
-                        f"{many} trained besides the one that was measured, in no process group with it; what that "
-                        "took from its step is part of every stall"
-                    )
-        if failure is not None:
-            return failure
-        return next(
-            (found for each in running if (found := self._diagnose_member(each)) is not None), None
-        )
+            running.stop()
+            self._read_messages(running)
+            report = put_back(running.files.kept) + put_back(running.files.kept_here)
+            m.gathered.note(*report_sentences(replace(report, new=())))
+            m.gathered.left_files.update(dict.fromkeys(map(name_left_file, report.new)))
+            others = running.files.count_extras()
+            many = "another process" if others == 1 else f"{others} other processes"
+            if others:
+                m.gathered.note(
+                    f"{many} trained besides the one that was measured, in no process group with it; what that "
+                    "took from its step is part of every stall"
+                )
+        return failure or self._diagnose_end(running)
 
     def _diagnose_lateness(self) -> Diagnosis | None:
         m = self._measurement
@@ -277,17 +258,16 @@ class Launches:
             return None
         return Diagnosis(f"{m.job.title} was ended: the time given was over", users_mistake=True)
 
-    def _follow_members(self, running: list[_Running], begun: float) -> Diagnosis | None:
-        """Follow members until all have ended, or something says that they should be; the value is what, if so."""
+    def _follow_launch(self, running: _Running, begun: float) -> Diagnosis | None:
+        """Follow a launch until it has ended, or something says that it should be; the value is what, if so."""
         m, clock = self._measurement, self._measurement.clock
         looked = glanced = begun
         pace = _Pace(begun)
-        while any(each.process.poll() is None for each in running):
+        while running.process.poll() is None:
             follow_requests()
-            for each in running:
-                self._follow_member(each)
-                if each.peers is not None:
-                    each.peers.open_socket()  # ranks that just met wait for it
+            self._take_news(running)
+            if running.peers is not None:
+                running.peers.open_socket()  # ranks that just met wait for it
             self._measurement.read_energy()
             if clock.monotonic() - glanced > _GLANCE_SECONDS:
                 glanced = clock.monotonic()
@@ -306,33 +286,31 @@ class Launches:
                     return failure
             if (late := self._diagnose_lateness()) is not None:
                 return late
-            for each in running:
-                if each.process.poll() is None and each.is_done(clock.time()):
-                    self._read_messages(each)
-                    each.end_whole()
-            if any(each.is_broken() for each in running):
+            if running.process.poll() is None and running.is_done(clock.time()):
+                self._read_messages(running)
+                running.end_whole()
+            if running.is_broken():
                 break
             clock.sleep(_TICK)
         # The end of a node breaks the connections of our ranks.
-        return self._diagnose_lost(running) if any(each.is_broken() for each in running) else None
+        return self._diagnose_lost(running) if running.is_broken() else None
 
-    def _start(self, member: Member) -> _Running:
+    def _start(self, orders: Orders, variables: Mapping[str, str]) -> _Running:
         m = self._measurement
-        folder = self._folder / f"launch-{m.launches}-{member.offset}"
+        folder = self._folder / f"launch-{m.launches}"
         folder.mkdir()
-        orders = member.orders or self.make_orders()
         orders = replace(orders, folder=str(folder), launch=m.launches)
-        asked = self.make_request(orders.write(), member.cluster)
-        asked = replace(asked, variables={**asked.variables, **member.variables})
-        peers = None if m.may_isolate else Peers(orders.files)
+        asked = self.make_request(orders.write())
+        asked = replace(asked, variables={**asked.variables, **variables})
+        peers = None if m.starts_all_ranks else Peers(orders.files)
         self._last = self._start_process(asked, orders.files)
-        return _Running(self._last, orders, member.offset, Tail(orders.files.journal), peers)
+        return _Running(self._last, orders, Tail(orders.files.journal), peers)
 
-    def _read_messages(self, each: _Running) -> list[Message]:
+    def _read_messages(self, running: _Running) -> list[Message]:
         m = self._measurement
-        messages = each.read_messages(m.clock.time())
+        messages = running.read_messages(m.clock.time())
         for message in messages:
-            m.add_message(message, each.offset)
+            m.add_message(message)
         return messages
 
     def _mention_neighbours(self) -> None:
@@ -342,39 +320,33 @@ class Launches:
                 "the other's stalls: profile one at a time"
             )
 
-    def _pass_on_question(self, running: list[_Running]) -> None:
+    def _pass_on_question(self, running: _Running) -> None:
         """Show what the job asks on a terminal before it trains: its output goes to a log, what is typed to it."""
-        if not is_on_terminal() or any(each.last_step() is not None for each in running):
+        if not is_on_terminal() or running.last_step() is not None:
             return
-        asked = next(
-            (text for each in running if (text := find_question(each.process.output()))), ""
-        )
+        asked = find_question(running.process.output())
         if asked and asked != self._asked:
             self.say(f"the job asks: {asked}")
         self._asked = asked
 
-    def _say_that_it_waits(self, running: list[_Running], begun: float) -> None:
+    def _say_that_it_waits(self, running: _Running, begun: float) -> None:
         """Say once that no step was seen yet, long before it is given up: it may be one that Stash cannot see."""
         m, silence = self._measurement, self._measurement.clock.monotonic() - begun
-        if (
-            self._said_to_wait
-            or silence < _SAID_AFTER
-            or any(each.last_step() is not None for each in running)
-        ):
+        if self._said_to_wait or silence < _SAID_AFTER or running.last_step() is not None:
             return
         self._said_to_wait = True
         text = f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
         self.say(f"{text}; if it trains by now, {MARK_STEPS}")
 
-    def _follow_member(self, each: _Running) -> None:
+    def _take_news(self, running: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""
         m = self._measurement
-        messages = self._read_messages(each)
+        messages = self._read_messages(running)
         finished = any(isinstance(message, RoundDone) for message in messages)
         enough = (finished and m.is_enough()) or m.out_of_time
-        if enough and each.orders.rounds is None:
+        if enough:
             with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
-                each.files.stop.touch()
+                running.files.stop.touch()
         if messages:
             first = any(
                 isinstance(message, Block) and message.rung == UNTOUCHED.name
@@ -395,53 +367,49 @@ class Launches:
         """What the job itself printed at the end of the last launch."""
         return own_output(self._last.output()) if self._last is not None else ""
 
-    def _diagnose_shut_out(self, running: list[_Running]) -> Diagnosis | None:
+    def _diagnose_shut_out(self, running: _Running) -> Diagnosis | None:
         """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
-        if any(each.last_step() is not None for each in running):
+        if running.last_step() is not None:
             return None
-        options = next(
-            filter(None, (trainer_shut_out(str(each.files.orders)) for each in running)), None
-        )
+        options = trainer_shut_out(str(running.files.orders))
         return None if options is None else Diagnosis(why_shut_out(options), users_mistake=True)
 
-    def _diagnose_lost(self, running: list[_Running]) -> Diagnosis | None:
+    def _diagnose_lost(self, running: _Running) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
-        gathered, clock = self._measurement.gathered, self._measurement.clock
-        for each in running:
-            if each.peers is None:
-                continue
-            each.peers.greet()
-            step = each.last_step()
-            # what the wall clock would have shown then, had it never jumped
-            since_step = None if step is None else clock.time() - (clock.monotonic() - step)
-            silence = each.peers.find_silence(since_step)
-            if silence is None:
-                continue
-            each.peers.tell_peers(silence)
-            self._read_messages(each)
-            if not gathered.led:
-                for message in new_messages(Tail(each.files.copy)):
-                    gathered.add_message(message, each.offset)
-            failure = diagnose_lost_nodes(silence.nodes, silence.since, self.steps())
-            gathered.notes.append(failure.sentence)
-            gathered.add_message(LadderEnded("node lost"))
-            return failure
-        return None
+        gathered, clock, peers = self._measurement.gathered, self._measurement.clock, running.peers
+        if peers is None:
+            return None
+        peers.greet()
+        step = running.last_step()
+        # what the wall clock would have shown then, had it never jumped
+        since_step = None if step is None else clock.time() - (clock.monotonic() - step)
+        silence = peers.find_silence(since_step)
+        if silence is None:
+            return None
+        peers.tell_peers(silence)
+        self._read_messages(running)
+        if not gathered.led:
+            for message in new_messages(Tail(running.files.copy)):
+                gathered.add_message(message)
+        failure = diagnose_lost_nodes(silence.nodes, silence.since, self.steps())
+        gathered.notes.append(failure.sentence)
+        gathered.add_message(LadderEnded("node lost"))
+        return failure
 
-    def _diagnose_hung(self, running: list[_Running], pace: _Pace) -> Diagnosis | None:
+    def _diagnose_hung(self, running: _Running, pace: _Pace) -> Diagnosis | None:
         """What to say when no rank has ended a step for too long; of ranks that cannot step alone, notes that too."""
         m = self._measurement
-        signs = [sign for each in running if (sign := each.last_step()) is not None]
-        last = max(signs, default=pace.begun)
+        seen = running.last_step()
+        last = pace.begun if seen is None else seen
         limit = (
             max(_SILENCE, m.wishes.budget, _SLOWER * pace.longest_step(last))
-            if signs
+            if seen is not None
             else m.wishes.start_timeout
         )
         silence = m.clock.monotonic() - last
         if silence <= limit:
             return None
-        beats = {rank: beat for each in running for rank, beat in each.process.beats().items()}
+        beats = running.process.beats()
         if not beats:
             return Diagnosis(
                 f"{m.job.title} took no training step within {silence:.0f} s; if it needs longer to start, "
@@ -449,12 +417,7 @@ class Launches:
                 self.last_words(),
             )
         phase, rounds = m.gathered.phase.name, m.gathered.rounds
-        if (
-            has_no_exchange(phase)
-            and rounds == 0
-            and running[0].orders.may_isolate
-            and m.approach.isolated is None
-        ):
+        if has_no_exchange(phase) and rounds == 0 and m.starts_all_ranks:
             why = "the job hung when ranks stepped without exchanging gradients"
             m.gathered.add_message(LadderEnded("unsafe", why))
             return Diagnosis(why)
@@ -470,28 +433,30 @@ class Launches:
             f"no rank of {m.job.title} ended a step for {silence:.0f} s; {who} ({fewest} steps, last block: {phase})"
         )
 
-    def _diagnose_member(self, each: _Running) -> Diagnosis | None:
+    def _diagnose_end(self, running: _Running) -> Diagnosis | None:
         """Why a launch failed, if it did."""
-        job, process, folder = self._measurement.job, each.process, each.files
+        job, process, folder = self._measurement.job, running.process, running.files
         if not folder.path.exists():
             return Diagnosis(
                 f"the folder of the run, {folder.run_path}, was removed while {job.title} ran; if it is the job that "
                 "empties the temporary folder, let it have one of its own (TMPDIR)"
             )
-        left, output = each.left_early(), process.output()
+        left, output = running.left_early(), process.output()
         if left is not None:
-            return diagnose_early_exit(left, output, each.steps_by_rank(), job.title)
-        if not each.is_broken():
+            return diagnose_early_exit(left, output, running.steps_by_rank(), job.title)
+        if not running.is_broken():
             return None
         ended_by_launcher, beats = find_closed(output), process.beats()
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
-                crashes=each.crashes,
+                crashes=running.crashes,
                 output=output,
-                silent=[rank for rank in each.silent if beats[rank].pid not in ended_by_launcher],
-                steps=each.steps_by_rank(),
-                left=each.peers.left if each.peers is not None else None,
+                silent=[
+                    rank for rank in running.silent if beats[rank].pid not in ended_by_launcher
+                ],
+                steps=running.steps_by_rank(),
+                left=running.peers.left if running.peers is not None else None,
                 title=job.title,
                 batch=job.batch,
             )

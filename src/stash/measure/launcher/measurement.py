@@ -83,8 +83,6 @@ class Approach(NamedTuple):
 
     cluster: Cluster
     rungs: tuple[str, ...]
-    isolated: str | None = None
-    """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
 
 
 @dataclass
@@ -138,30 +136,25 @@ class Measurement:
         self.gathered.note(*notes)
         self.gathered.excused.update({name: why for name in before.rungs if name not in kept})
 
-    def isolate(self, why: str) -> None:
-        """From now on every communication rung has launches of its own."""
-        self.approach = self.approach._replace(isolated=why)
-        self.gathered.forget_ladder()
-
     def count_launch(self) -> None:
         """One more was started."""
         self.launches += 1
 
     @property
-    def may_isolate(self) -> bool:
-        """Whether the job can be started in other sizes."""
+    def starts_all_ranks(self) -> bool:
+        """Whether this launcher starts every rank of the job, so that it can start them again."""
         return (
             self.job.kind != "command"
             and not self.cluster.is_inherited
             and self.cluster.nnodes == 1
         )
 
-    def add_message(self, message: Message, offset: int) -> None:
+    def add_message(self, message: Message) -> None:
         """Gather a message; from the first block on time counts."""
         if isinstance(message, RoundsPlanned):
             now = self._blocks_began[self.launches - 1] = self.clock.monotonic()
             self._first_block = now if self._first_block is None else self._first_block
-        self.gathered.add_message(message, offset)
+        self.gathered.add_message(message)
 
     def read_energy(self) -> None:
         """Read the counters, if the highest rung's blocks run now."""
@@ -210,8 +203,8 @@ class Measurement:
             precision=self.wishes.noise or KNOWN,
             budget_seconds=self.wishes.budget,
             rungs=tuple(self.gathered.rungs),
-            isolated=self.approach.isolated is not None,
-            why=self.approach.isolated or "scope switched inside one launch",
+            isolated=False,
+            why="scope switched inside one launch",
             launches=max(1, self.launches),
             until_decided=self.wishes.noise is None,
             started=self.cluster.nproc,
@@ -276,17 +269,10 @@ class Measurement:
         """Whether the budget is gone with a round at least, or what was asked is known."""
         from stash.advice.stopping import FIRST_SECONDS
 
-        is_isolated, spent, took = (
-            self.approach.isolated is not None,
-            self.seconds_spent(),
-            self.gathered.took,
-        )
-        if is_isolated and (sets := self.complete_rounds()):  # a whole set is what repeats
-            took = [spent / sets] * sets
-        if not another_round_fits(spent, took, self.wishes.budget):
+        spent = self.seconds_spent()
+        if not another_round_fits(spent, self.gathered.took, self.wishes.budget):
             return self.complete_rounds() > 0
-        # separate launches always last
-        return (is_isolated or spent >= FIRST_SECONDS) and self.stop_reason() is not None
+        return spent >= FIRST_SECONDS and self.stop_reason() is not None
 
     def end_reason(self) -> str:
         """How the measurement ended, as the artefact says it."""

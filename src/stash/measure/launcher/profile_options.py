@@ -38,7 +38,6 @@ class ProfileOptions(Options):
         default=NAMES,
         panel=_HOW,
     )
-    isolate: bool = flag("Launch the job separately for every rung.", panel=_HOW)
     data_root: str | None = option("PATH", "Name the data folder, if C code reads it.", panel=_HOW)
     start_timeout: float = option(
         "TIME",

@@ -1,9 +1,9 @@
 """Run the ladder: decide what to launch next, and when what was measured is kept.
 
 The first launch tries to measure every rung in one run. If the agents find that switching is unsafe, or one rank
-stepping alone hangs, the rungs get launches of their own (``isolated``). A script whose loop ends early is started
-again until the rounds suffice. It is started as it was typed, as one plain process: whether it needs a launcher, its
-own error says best.
+stepping alone hangs, the job is started again and only rungs of the whole job are measured. A script whose loop ends
+early is started again until the rounds suffice. It is started as it was typed, as one plain process: whether it needs
+a launcher, its own error says best.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from stash.core.secrets import hide_masked
 from stash.core.units import format_count
 from stash.measure.host.describe import describe
 from stash.measure.host.gpus import count_gpus
-from stash.measure.launcher import isolated
 from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, combine_diagnoses, find_cause
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.folder_lock import PATIENCE_SECONDS, FolderLock
 from stash.measure.launcher.guarded import GuardedFiles, killed_run_sentences
 from stash.measure.launcher.job import Job, may_train_on_several
-from stash.measure.launcher.launches import Launches, Member
+from stash.measure.launcher.launches import Launches
 from stash.measure.launcher.measurement import Approach, Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import number_nodes
@@ -168,8 +167,6 @@ class ProfileSession:
 
     def _measure_rungs(self) -> Result:
         m = self.measurement
-        if m.wishes.isolate:
-            return self._isolate("asked for (--isolate)")
         while True:
             gathered, first_steps = m.gathered, None
             if gathered.ledgers:
@@ -182,12 +179,14 @@ class ProfileSession:
                 endless=bool(self._endless),
                 first_steps=first_steps,
             )
-            failure = self.launches.run_launch(Member(orders))
+            failure = self.launches.run_launch(orders)
             if gathered.end == "no process group":
                 self._start(restart_as_one(m.cluster, self._as_typed is not None))
                 continue
             if gathered.unsafe is not None:
-                return self._isolate(gathered.unsafe)
+                if self._measure_whole_job(gathered.unsafe):
+                    continue
+                return self._make_result("failed", failure or Diagnosis(gathered.unsafe))
             if failure is not None:
                 ways = (
                     self._give_up_resident,
@@ -217,17 +216,6 @@ class ProfileSession:
             if gathered.end != "script ended" or m.is_enough() or not self._can_start_again():
                 return self._make_result(m.end_reason(), self._too_short())
 
-    def _isolate(self, why: str) -> Result:
-        m = self.measurement
-        m.isolate(why)
-        failure = isolated.run_ladder(m, self.launches)
-        if m.gathered.end == "no process group":
-            self._start(restart_as_one(m.cluster, self._as_typed is not None))
-            return self._isolate(why)
-        if failure is not None and self._start_another_way(failure):
-            return self._isolate(why)
-        return self._make_result("failed" if failure else m.end_reason(), failure)
-
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
         m, rungs = self.measurement, self.measurement.approach.rungs
@@ -252,7 +240,16 @@ class ProfileSession:
             return False
         if not failure.own_words or not whole or len(m.gathered.ranks) < 2:
             return False
-        why = f"the script fails where ranks exchange nothing ({failure.sentence})"
+        return self._measure_whole_job(
+            f"the script fails where ranks exchange nothing ({failure.sentence})"
+        )
+
+    def _measure_whole_job(self, why: str) -> bool:
+        """Go on without the rungs in which ranks exchange less than the whole job does; False if no other is left."""
+        m = self.measurement
+        whole = tuple(name for name in m.approach.rungs if rung(name).exchanges)
+        if not whole or whole == m.approach.rungs:
+            return False
         note = f"{why}; it was started again, and only steps of the whole job were measured"
         m.start_over(note, rungs=whole, why=why)
         self.launches.say(note)

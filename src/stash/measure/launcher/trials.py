@@ -24,7 +24,7 @@ from stash.core.records.profile import Profile
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.guarded import GuardedFiles
-from stash.measure.launcher.launches import Launches, Member
+from stash.measure.launcher.launches import Launches
 from stash.measure.launcher.measurement import Approach, Measurement
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.session import ProfileSession
@@ -164,9 +164,9 @@ class Trials:
             endless=self._endless,
             first_round=0,
         )
-        failure = launches.run_launch(Member(orders, variables={**_SAME_HASHES, **variables}))
+        failure = launches.run_launch(orders, {**_SAME_HASHES, **variables})
         elapsed = time.monotonic() - began
-        folder = self._folder / f"launch-{orders.launch}-0"
+        folder = self._folder / f"launch-{orders.launch}"
         by_rank = {int(path.name.split(".")[1]): path for path in folder.glob("trial.*.json")}
         evidence = tuple(json.loads(by_rank[rank].read_text()) for rank in sorted(by_rank))
         if failure is not None:

@@ -54,10 +54,6 @@ class Ruler:
         """Where a stretch of values begins and ends, the smaller first."""
         return self.locate(min(first, second)), self.locate(max(first, second))
 
-    def is_shown(self, value: float) -> bool:
-        """Whether ``value`` stands between the axis' ends."""
-        return self.shown.low <= value / self.size <= self.shown.high
-
 
 def make_ruler(
     values: Iterable[float | None], label: str, size: float = 1.0, zero: bool = True

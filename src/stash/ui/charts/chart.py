@@ -136,19 +136,6 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A box: a shade, and words."""
-
-    x: tuple[float, float]
-    y: tuple[float, float]
-    texts: tuple[str, ...] = ()
-    """The same in ever fewer letters; the first that fits is written."""
-    tip: str = ""
-    level: float | None = None
-    """How strong the shade is, 0 to 1; ``None``: it has none."""
-
-
-@dataclass(frozen=True)
 class Lane:
     """One row: its name, and what stands at its end."""
 
@@ -166,7 +153,7 @@ class Legend:
     text: str
 
 
-Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule | Tag | Tile
+Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule | Tag
 
 
 @dataclass(frozen=True)
@@ -296,7 +283,7 @@ def time_scale(seconds: float) -> Scale:
 
 # The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper
 # swallows; lighter for a dark page. A test holds the distances as the colour-blind see them. ``shade`` is for what is
-# no stall; ``heat`` is the strongest ground of a matrix, on which words are still read. ``loop``, ``start``,
+# no stall. ``loop``, ``start``,
 # ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble;
 # ``exchange``, ``input`` and ``host`` are a trace's, which has none of interconnect, network, prep and fetch.
 

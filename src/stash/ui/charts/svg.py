@@ -26,7 +26,6 @@ from stash.ui.charts.chart import (
     Rule,
     Tag,
     Tick,
-    Tile,
     Trail,
     Whisker,
     series,
@@ -36,7 +35,6 @@ from stash.ui.charts.tiles import (
     length_of,
     letters_in,
     shortened_name,
-    tile,
     titled_element,
     words_at,
 )
@@ -287,16 +285,10 @@ class _Frame:
                 return element("path", class_="quiet bold", d=line)
             case Tag():
                 return self._tag(mark)
-            case Tile():
-                return tile(mark, *self._box(mark), not self.narrow)
-
-    def _box(self, mark: Bar | Tile) -> tuple[float, float, float, float]:
-        """Left, top, right, bottom."""
-        (left, right), (bottom, top) = map(self.across, mark.x), map(self.down, mark.y)
-        return float(left), float(top), float(right), float(bottom)
 
     def _bar(self, bar: Bar) -> Markup:
-        left, top, right, bottom = self._box(bar)
+        left, right = map(float, map(self.across, bar.x))
+        bottom, top = map(float, map(self.down, bar.y))
         tip = "" if self.narrow else bar.tip
         tone = series(bar.series, "faint" if bar.faint else "")
         wide = max(right - left, 1)

@@ -20,10 +20,10 @@ SETTINGS = Settings(
 JOB = Workload(command=("train.py",), name="train.py")
 
 
-def gathered_from(*messages, offset=0, gathered=None):
-    gathered = gathered or GatheredRun()
+def gathered_from(*messages):
+    gathered = GatheredRun()
     for message in messages:
-        gathered.add_message(message, offset)
+        gathered.add_message(message)
     return gathered
 
 
@@ -71,14 +71,6 @@ def test_what_hosts_of_machines_took_is_each_machines_own():
     )
     hosts = gathered.profile(SETTINGS, JOB, "budget", 9.0).hosts
     assert [host.steal_fraction for host in hosts] == [0.0, 0.2, None]
-
-
-def test_launches_side_by_side_are_ranks_of_one_job():
-    gathered = gathered_from(Rank(0, 0, 0, "cpu"), Block(0, "crowd", 0, 1, 1.0))
-    gathered_from(Rank(0, 0, 0, "cpu"), Block(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered)
-    profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
-    assert [rank.rank for rank in profile.ranks] == [0, 1]
-    assert [block.rank for block in profile.blocks] == [0, 1]
 
 
 def test_a_reason_of_the_launchers_own_goes_before_the_agents():
@@ -130,8 +122,8 @@ def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
         Memory(0, resident_bytes=10),
         Memory(0, allocated_bytes=5, resident_bytes=8),
         Memory(1, allocated_bytes=7),
+        Memory(1, allocated_bytes=9),
     )
-    gathered_from(Memory(0, allocated_bytes=9), offset=1, gathered=gathered)
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).memory == (
         Memory(rank=0, allocated_bytes=5, resident_bytes=10),
         Memory(rank=1, allocated_bytes=9),

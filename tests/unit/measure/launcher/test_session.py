@@ -157,26 +157,25 @@ def test_fewer_rungs_are_named_that_are_fewer(rungs, hint):
     assert result.failure.sentence.endswith(f"or measure fewer rungs (--rungs {hint})")
 
 
-def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
-    def whole(orders, process):
-        process.step(9)
-        process.tell(PhaseBegun("warm-up"), Rank(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {}))
-        for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
-            process.round(number, *(1.0 for _ in orders.rungs))
-        process.tell(LadderEnded("rounds done"))
-        yield
-        return 0
-
+def test_a_job_whose_collectives_cannot_be_switched_is_measured_whole():
     result, started = run(
-        ending(LadderEnded("unsafe", "it shards")), whole, rungs=("solo", "crowd", "node", "warm")
+        ending(LadderEnded("unsafe", "it shards")),
+        even_agents(),
+        rungs=("solo", "crowd", "node", "warm"),
     )
-    assert [process.orders.isolated for process in started] == [False, True, True, True]
-    assert started[1].orders.rungs == ("solo", "warm")  # of one process, the whole job is its solo
-    assert started[1].orders.rounds == 3
-    assert result.profile.settings.isolated
-    assert result.profile.settings.why == "it shards"
+    assert [process.orders.rungs for process in started] == [
+        ("solo", "crowd", "node", "warm"),
+        ("node", "warm"),
+    ]
     skipped = {item.rung: item.why for item in result.profile.skipped}
-    assert skipped == {"crowd": "one device", "node": "one device", "cluster": "one device"}
+    assert (skipped["solo"], skipped["crowd"]) == ("it shards", "it shards")
+    assert any("only steps of the whole job were measured" in note for note in result.profile.notes)
+
+
+def test_a_job_that_cannot_be_switched_has_no_answer_where_nothing_else_was_asked_for():
+    result, started = run(ending(LadderEnded("unsafe", "it shards")), rungs=("solo",))
+    assert len(started) == 1
+    assert "it shards" in result.failure.sentence
 
 
 def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
@@ -378,9 +377,9 @@ def test_patience_ends_with_a_job_that_takes_no_step():
 
 
 @pytest.mark.parametrize("phase", ["solo", "catch-up", "crowd"])
-def test_a_hang_of_ranks_that_step_without_exchange_leads_to_launches_of_their_own(phase):
+def test_after_a_hang_of_ranks_that_step_without_exchange_only_the_whole_job_is_measured(phase):
     result, started = run(silent(phase, 12), never_steps)
-    assert started[1].orders.isolated
+    assert not {"solo", "crowd", "resident"} & set(started[1].orders.rungs)
     assert result.profile is None
 
 
@@ -447,7 +446,7 @@ def test_nothing_to_measure_is_the_users_mistake():
     assert result.failure.sentence.endswith("(warm: no data loader was seen)")
 
 
-def test_a_users_own_launcher_is_never_isolated():
+def test_after_a_hang_a_users_own_launcher_is_not_started_again():
     one, started = expedition(
         silent("solo", 12), job=Job("command", "accelerate", ("launch", "train.py"))
     )
