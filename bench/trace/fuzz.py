@@ -1,4 +1,4 @@
-"""Damaged traces and dumps: each ends in an answer or in one sentence. ``python -m bench.trace.fuzz 10000``."""
+"""Damaged traces, reports, dumps: each ends in an answer or in one sentence. ``python -m bench.trace.fuzz 10000``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import gzip
 import json
 import random
 import resource
+import sqlite3
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from stash.core.errors import UserError
@@ -61,11 +63,12 @@ def mutate_bytes(content: bytes, draw: random.Random) -> bytes:
 
 
 def main() -> None:
-    """Try so many, of traces and of dumps."""
+    """Try so many, of traces, of reports of Nsight Systems, and of dumps."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     dumps = [path.read_bytes() for path in sorted(Path("tests/recorded/flight/skip").iterdir())]
     sources = {
         "rank0.json": [_source("rank0.json")],
+        "rank0.sqlite": [_report()],
         "nccl_trace_rank_0": dumps,
     }
     ends: Counter[str] = Counter()
@@ -90,8 +93,8 @@ def main() -> None:
 
 def _try_file(path: Path) -> str:
     try:
-        if path.suffix == ".json":
-            read_job([str(path)])
+        if path.suffix in (".json", ".sqlite"):
+            read_job([str(path)], whole=path.suffix == ".sqlite")
         else:
             account_dumps({0: read_dump(path)})
     except UserError:
@@ -99,6 +102,37 @@ def _try_file(path: Path) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:120]
     return "answered"
+
+
+_REPORT = """
+CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+INSERT INTO StringIds VALUES (1, 'gemm'), (2, 'ncclDevKernel_AllReduce'), (3, 'cudaLaunchKernel_v7000');
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, streamId, correlationId, globalPid, demangledName);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId);
+CREATE TABLE NVTX_EVENTS (start, end, globalTid, text, textId);
+"""
+
+
+def _report() -> bytes:
+    """Some steps as Nsight Systems exports them."""
+    pid, thread = 7 << 24, (7 << 24) + 7
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(sqlite3.connect(Path(folder) / "a.sqlite")) as base,
+    ):
+        base.executescript(_REPORT)
+        for n in range(60):
+            begun = 10_000 * n
+            kernel = (begun + 5000, begun + 9000, 0, 7, n, pid, 1 + n % 2)
+            base.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernel
+            )
+            call = (begun, begun + 100, thread, n, 3)
+            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", call)
+            note = (begun, begun + 9999, thread, f"step {n}", None)
+            base.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", note)
+        base.commit()
+        return (Path(folder) / "a.sqlite").read_bytes()
 
 
 def _source(name: str) -> bytes:

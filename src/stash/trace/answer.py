@@ -24,7 +24,7 @@ from stash.core.trace_records import (
 from stash.core.units import format_count
 from stash.core.version import __version__
 from stash.trace.critical_path import critical_paths
-from stash.trace.kernels import COMPUTE, sounds_like_exchange
+from stash.trace.kernels import COMPUTE, GRAPH, sounds_like_exchange
 from stash.trace.meetings import OWN_PARTS, JobTimes, cause_of, last_shares
 from stash.trace.spans import DEVICE, NANO, length
 from stash.trace.step_parts import place_of
@@ -239,6 +239,11 @@ def _warnings(job: JobTimes, world: int) -> list[str]:
         for times in job.ranks.values()
         for sentence in times.trace.damage
     ]
+    if any(GRAPH in times.trace.names for times in job.ranks.values()):
+        found.append(
+            "CUDA graphs were recorded whole, and count as compute, whatever is in them; record with "
+            "`nsys profile --cuda-graph-trace=node`."
+        )
     missing = world - len(job.ranks)
     if missing > 0:
         first = list(

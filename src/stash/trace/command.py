@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stash.core.trace_records import Trace
     from stash.trace.spans import RankTrace
 
-_ENDINGS = (".json", ".json.gz", ".zip", ".gz")
+_ENDINGS = (".json", ".json.gz", ".zip", ".gz", ".sqlite")
 _OURS = tuple(
     kind.suffix for kind in KINDS if kind is not TRACE
 )  # whose ending traces of PyTorch have, too
@@ -42,7 +42,7 @@ class TraceOptions(Options):
 
     files: tuple[str, ...] = argument(
         "FILE...",
-        "Traces (.json, .json.gz, .zip), or folders of them.",
+        "Traces (.json, .json.gz, .zip), Nsight Systems' .sqlite, or folders of them.",
         many=True,
     )
     whole: bool = flag("Take all of a trace as one step.")
@@ -73,6 +73,7 @@ def trace(options: TraceOptions) -> None:
     Examples:
       stash trace traces/
       stash trace rank0.json.gz --whole --json
+      stash trace report.sqlite
       stash trace traces/ --against train.stash.json -o train.trace.json
       stash trace dumps/ --flight-recorder
     """
@@ -162,13 +163,14 @@ def _title(words: Sequence[str]) -> str:
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     """The traces by rank, and what is to be said of the files; raises UserError."""
+    from stash.trace import nsight
     from stash.trace.reader import read_trace
 
     traces: list[RankTrace] = []
     warnings: list[str] = []
     for path, is_named in _paths(words):
         try:
-            traces.append(read_trace(path))
+            traces += nsight.read_report(path) if nsight.is_report(path) else [read_trace(path)]
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror or error}") from None
         except UserError as error:
@@ -178,7 +180,7 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
     if not traces:
         raise UserError(
             f"there is no trace in {join_names(list(words))}: "
-            f"{join_names(warnings, 2) or 'no file ends in .json'}"
+            f"{join_names(warnings, 2) or 'no file ends in .json or .sqlite'}"
         )
     worlds = {trace.world for trace in traces if trace.world is not None}
     if len(worlds) > 1:
@@ -223,6 +225,6 @@ def _paths(words: Sequence[str], any_name: bool = False) -> Iterator[tuple[Path,
         if not chosen:
             names = join_names([each.name for each in there], 5) or "nothing"
             raise UserError(
-                f"there is no trace in {word}: traces end in .json, .json.gz or .zip; there is {names}"
+                f"there is no trace in {word}: traces end in .json, .json.gz, .zip or .sqlite; there is {names}"
             )
         yield from ((each, False) for each in chosen)

@@ -19,6 +19,8 @@ COMPUTE = "compute"
 EXCHANGE = "exchange"
 COPY = "copy"
 CLASSES = (COMPUTE, EXCHANGE, COPY)
+GRAPH = "CUDA graph"
+"""The name of graphs whose kernels were not recorded."""
 _SOUNDS = re.compile(
     r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|send_?recv|dispatch_?tokens|nccl|rccl|shmem|a2a",
     re.IGNORECASE,

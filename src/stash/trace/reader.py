@@ -531,8 +531,7 @@ _ENDINGS = {
     (
         ".nsys-rep",
         ".qdrep",
-        ".sqlite",
-    ): "a report of Nsight Systems; record the job with torch.profiler",
+    ): "a report of Nsight Systems; export it with `nsys export --type=sqlite`",
     (".pb",): "an XPlane of JAX or TensorFlow; export it as trace.json.gz from its trace viewer",
     (
         ".db",
