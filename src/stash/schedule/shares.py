@@ -1,4 +1,4 @@
-"""Policies that share time by a linear program: max-min (LAS), makespan, finish-time fairness and cost.
+"""Policies that share time by a linear program: max-min (LAS), makespan and cost.
 
 Each is a pure function from the jobs that are there to ``x[j, t]``, the share of time that job j has on GPU type t:
 Σ_t x ≤ 1 and Σ_j s_j·x ≤ N_t, with s the GPUs of a gang and N those of a type; thr_j = Σ_t R·x. Formulas after Gavel
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, linprog
+from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron, vstack
 
 from stash.core.errors import StashError, UserError
@@ -164,8 +164,6 @@ class ShareProgram:
 
 # Policies
 
-PRECISION = 1e-6
-"""Of ρ, relative."""
 _PRICED = 1e-7
 """A dual value above this is one."""
 
@@ -173,17 +171,6 @@ _PRICED = 1e-7
 def equal_rates(demand: JobDemand) -> Floats:
     """thr_j(x_eq): the rate with x = N_t/ΣN, a share of every type in proportion to its size."""
     return np.asarray(demand.rates @ (demand.counts / demand.counts.sum()), dtype=float)
-
-
-def isolated_shares(demand: JobDemand) -> Floats:
-    """1/m of the cluster each, m the jobs: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1."""
-    share = demand.counts[None, :] / (len(demand) * demand.gpus[:, None])
-    return np.asarray(share / np.maximum(share.sum(axis=1, keepdims=True), 1.0), dtype=float)
-
-
-def isolated_rates(demand: JobDemand) -> Floats:
-    """The rate alone on these shares."""
-    return np.asarray((demand.rates * isolated_shares(demand)).sum(axis=1), dtype=float)
 
 
 def max_min(demand: JobDemand) -> ShareAllocation:
@@ -282,50 +269,6 @@ def _highest_level(demand: JobDemand, groups: Groups, needs: Floats) -> Solution
     program = ShareProgram(demand, groups)
     rows = program.throughputs(1.0 / demand.best[groups.first], -needs[groups.first])
     return program.solve(_last_variable(program), rows, np.zeros(groups.size))
-
-
-def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
-    """min ρ with elapsed_j + left_j/thr_j ≤ ρ·T_iso,j (Themis, NSDI 2020); the objective is ρ.
-
-    T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ jobs need thr_j at least
-    left_j/(ρ·T_iso − elapsed), and all can have it if and only if the highest level for these needs is 1. With y the
-    dual values of the jobs' rows at that level, no shares reach a ρ at which Σ y·need is above the level: so the ρ
-    at which the two are equal is the next one, Newton's method from below. The x of each ρ has a worst ratio of its
-    own, and ends the search from above.
-    """
-    alone, work = demand.left / isolated_rates(demand), demand.left / demand.best
-    elapsed, isolated = demand.elapsed, demand.isolated + alone
-    groups = merge_jobs(demand, work, elapsed, isolated)
-
-    def needs(rho: float) -> Floats:
-        return work / np.maximum(rho * isolated - elapsed, 1e-300)
-
-    high, best = (
-        float(((elapsed + alone) / isolated).max()),
-        isolated_shares(demand) * (demand.rates > 0),
-    )
-    # nobody is faster than on its fastest type
-    low = rho = float(((elapsed + work) / isolated).max())
-    while True:
-        solved, before = _highest_level(demand, groups, needs(rho)), (low, high)
-        x = solved.x[groups.member]
-        rates = (demand.rates * x).sum(axis=1) / demand.best
-        reached = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
-        if reached < high:
-            high, best = reached, x
-        prices = solved.row_prices
-
-        def excess(rho: float, prices: Floats = prices, level: float = solved.extra) -> float:
-            return float(prices @ needs(rho)[groups.first]) - level
-
-        if excess(low) > 0:
-            low = high if excess(high) >= 0 else float(brentq(excess, low, high, rtol=1e-12))
-        if high - low <= PRECISION * high or (low, high) == before:
-            # What all needs cost falls where ρ may be more, by what GPUs are worth.
-            falls = float(prices @ (needs(high) ** 2 * isolated / work)[groups.first])
-            worth = solved.type_prices / falls if falls > 0 else np.zeros_like(solved.type_prices)
-            return ShareAllocation(np.minimum(best, 1.0), high, worth)
-        rho = low
 
 
 def cheapest(demand: JobDemand) -> ShareAllocation:
