@@ -29,13 +29,10 @@ if TYPE_CHECKING:
     from stash.catalog.sky import where as sky_place
     from stash.core.artefact import load, save
     from stash.core.records.profile import Profile
-    from stash.lab.testbed.accelerator import go_first
-    from stash.lab.testbed.bed import Started, Testbed
+    from stash.lab.testbed.bed import Started
     from stash.lab.testbed.emulation import Emulation
     from stash.lab.testbed.emulation import dump as emulation_yaml
     from stash.lab.testbed.generate import emulate_workload
-    from stash.lab.testbed.topology import MARK as TESTBED_MARK
-    from stash.lab.testbed.topology import MAX_NODES as TESTBED_NODES
     from stash.lab.zoo.registry import WORKLOADS, WorkloadSpec
     from stash.lab.zoo.registry import workload as find_workload
     from stash.measure.agent.watch import loader, phase, step
@@ -104,14 +101,10 @@ HOMES = {
     "load": "stash.core.artefact",
     "save": "stash.core.artefact",
     "Profile": "stash.core.records.profile",
-    "go_first": "stash.lab.testbed.accelerator",
     "Started": "stash.lab.testbed.bed",
-    "Testbed": "stash.lab.testbed.bed",
     "Emulation": "stash.lab.testbed.emulation",
     "emulation_yaml": "stash.lab.testbed.emulation:dump",
     "emulate_workload": "stash.lab.testbed.generate",
-    "TESTBED_MARK": "stash.lab.testbed.topology:MARK",
-    "TESTBED_NODES": "stash.lab.testbed.topology:MAX_NODES",
     "WORKLOADS": "stash.lab.zoo.registry",
     "WorkloadSpec": "stash.lab.zoo.registry",
     "find_workload": "stash.lab.zoo.registry:workload",
@@ -166,8 +159,6 @@ __all__ = [
     "OLD_PRICE_DAYS",
     "ON_PREMISE",
     "RECENT_DAYS",
-    "TESTBED_MARK",
-    "TESTBED_NODES",
     "VALUE_BYTES",
     "WORKLOADS",
     "Alteration",
@@ -194,7 +185,6 @@ __all__ = [
     "Quantity",
     "Started",
     "Tariff",
-    "Testbed",
     "TrainedJob",
     "Watts",
     "WorkloadSpec",
@@ -207,7 +197,6 @@ __all__ = [
     "find_workload",
     "forecast_base",
     "given_quantity",
-    "go_first",
     "gpu_variants",
     "instance_target",
     "is_recent",
