@@ -50,11 +50,9 @@ if TYPE_CHECKING:
     from stash.plan.records import Constraints
     from stash.predict.changes import Alteration, named_gpu
     from stash.predict.cluster import reached_share
-    from stash.predict.cluster_sources import mesh_bandwidth as ring_bandwidth
     from stash.predict.cluster_sources import network_rate
     from stash.predict.cluster_sources import target_of_instance as instance_target
     from stash.predict.draws import Array, Quantity, given_quantity
-    from stash.predict.exposure import exchange_of as job_exchange
     from stash.predict.forecasting import base_of as forecast_base
     from stash.predict.forecasting import lost_stalls as missing_stalls
     from stash.predict.forecasting import shipped_catalog, stall_draws, what_if
@@ -134,11 +132,9 @@ HOMES = {
     "reached_share": "stash.predict.cluster",
     "instance_target": "stash.predict.cluster_sources:target_of_instance",
     "network_rate": "stash.predict.cluster_sources",
-    "ring_bandwidth": "stash.predict.cluster_sources:mesh_bandwidth",
     "Array": "stash.predict.draws",
     "Quantity": "stash.predict.draws",
     "given_quantity": "stash.predict.draws",
-    "job_exchange": "stash.predict.exposure:exchange_of",
     "forecast_base": "stash.predict.forecasting:base_of",
     "missing_stalls": "stash.predict.forecasting:lost_stalls",
     "shipped_catalog": "stash.predict.forecasting",
@@ -200,7 +196,6 @@ __all__ = [
     "gpu_variants",
     "instance_target",
     "is_recent",
-    "job_exchange",
     "job_footprint",
     "list_descendants",
     "load",
@@ -224,7 +219,6 @@ __all__ = [
     "published_speeds",
     "reached_share",
     "resolve_names",
-    "ring_bandwidth",
     "save",
     "shipped_catalog",
     "sigterm_as_notice",
