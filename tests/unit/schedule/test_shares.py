@@ -32,7 +32,7 @@ def levels_of(here, found):
     return reached
 
 
-def test_max_min_is_lexicographic():
+def test_max_min_gives_what_is_left_where_it_does_most_work():
     # Equal shares are 1.5 and 1 steps/s. B is at most at 1 step/s, so at level 1; A then still has all of type 0.
     here = demand([[2, 1], [1, 1]], [1, 1])
     found = shares.max_min(here)
@@ -44,9 +44,10 @@ def test_max_min_is_lexicographic():
 def test_max_min_counts_gpus_and_weights():
     # On one type of three GPUs: 2·x_A / w_A = 1·x_B / w_B, and 2·x_A + x_B ≤ 3 leaves room, so both are capped at 1.
     found = shares.max_min(demand([[1], [1], [1]], [2], gpus=[1, 1, 2], weight=[1, 3, 1]))
-    # z = s·x/w: x = z, 3z and z/2; Σ s·x = z + min(3z, 1) + z ≤ 2. B is full at z = 1/3; then 2z + 1 = 2.
+    # z = s·x/w: x = z, 3z and z/2; Σ s·x = z + min(3z, 1) + z ≤ 2. B is full at z = 1/3; a third of a GPU is left,
+    # which does twice as much for A as for the gang.
     assert found.objective == pytest.approx(1 / 3)
-    assert found.x.ravel() == pytest.approx([0.5, 1.0, 0.25])
+    assert found.x.ravel() == pytest.approx([2 / 3, 1.0, 1 / 6])
 
 
 def test_makespan_by_hand():
@@ -146,7 +147,8 @@ def test_merged_rows_have_the_optimum_of_all_rows(here: JobDemand) -> None:
         patched.setattr(shares, "merge_jobs", lambda demand, *columns: alone)
         each = shares.max_min(here)
     assert found.objective == pytest.approx(each.objective, rel=1e-6)
-    assert sorted(levels_of(here, found)) == pytest.approx(sorted(levels_of(here, each)), rel=1e-6)
+    work = [float((here.rates * one.x).sum(axis=1) @ (1 / here.best)) for one in (found, each)]
+    assert work[0] == pytest.approx(work[1], rel=1e-6)
 
 
 def test_the_fluid_bound_of_gavels_trace():
@@ -190,7 +192,6 @@ def test_objectives_are_those_of_gavels_own_classes_and_those_recorded_before_pr
             "relaxation": shares.relaxation(dated),
         }
         assert found == {name: pytest.approx(before[name], rel=1e-8) for name in found}
-        assert sorted(levels_of(here, fair)) == pytest.approx(before["levels"], rel=1e-7)
         for name, theirs in (
             ("max-min", "max-min"),
             ("makespan", "makespan, exact"),
