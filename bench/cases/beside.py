@@ -17,8 +17,6 @@ from pathlib import Path
 from bench.cases.answers import Ended, folder_of, plain_command, run
 from bench.cases.truths import Case
 from bench.machine import ROOT
-from bench.peers.launch import LaunchError, last_line
-from bench.peers.torch_profiler_hta import top_entry
 
 TRACEML = ROOT / "build" / "traceml"
 _PATIENCE = 600.0
@@ -66,6 +64,10 @@ register_optimizer_step_post_hook(_end)
 """
 
 
+class LaunchError(Exception):
+    """A launch that failed; its message is the line that the tool or the script ended with."""
+
+
 def ask_tools(case: Case, keep: Path) -> list[object]:
     """A row of the table: what each tool says, and whether it is right; its output stays in ``keep``."""
     row: list[object] = [case.name]
@@ -81,7 +83,7 @@ def ask_tools(case: Case, keep: Path) -> list[object]:
 
 def _ask_profiler(case: Case, kept: Path) -> str:
     ended = _run(case, kept, insert_after_torch(case.path.read_text(), _PROFILER))
-    return " ".join(top_entry(ended.output))
+    return " ".join(_top_entry(ended.output))
 
 
 def _ask_traceml(case: Case, kept: Path) -> str:
@@ -104,8 +106,28 @@ def _run(case: Case, kept: Path, script: str, command: list[str] | None = None) 
         )
         kept.write_text(ended.output, encoding="utf-8")
     if ended.code:
-        raise LaunchError(last_line(ended.output))
+        raise LaunchError(_last_line(ended.output))
     return ended
+
+
+def _last_line(output: str) -> str:
+    """The line that names the error: the last that looks like one, else the last."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("error:")]
+    return (errors or lines or ["(no output)"])[-1][:200]
+
+
+def _top_entry(output: str) -> tuple[str, str]:
+    """Name and share of the first row of the profiler's table that is not the step itself."""
+    rows = iter(output.splitlines())
+    for row in rows:
+        if "Self CPU %" in row:
+            break
+    for row in rows:
+        words = re.split(r"\s{2,}", row.strip())
+        if len(words) > 2 and not words[0].startswith(("-", "ProfilerStep")):
+            return words[0], words[1]
+    raise LaunchError("the profiler printed no table")
 
 
 def insert_after_torch(text: str, code: str) -> str:

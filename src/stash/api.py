@@ -29,13 +29,10 @@ if TYPE_CHECKING:
     from stash.catalog.sky import where as sky_place
     from stash.core.artefact import load, save
     from stash.core.records.profile import Profile
-    from stash.lab.testbed.accelerator import go_first
-    from stash.lab.testbed.bed import Started, Testbed
+    from stash.lab.testbed.bed import Started
     from stash.lab.testbed.emulation import Emulation
     from stash.lab.testbed.emulation import dump as emulation_yaml
     from stash.lab.testbed.generate import emulate_workload
-    from stash.lab.testbed.topology import MARK as TESTBED_MARK
-    from stash.lab.testbed.topology import MAX_NODES as TESTBED_NODES
     from stash.lab.zoo.registry import WORKLOADS, WorkloadSpec
     from stash.lab.zoo.registry import workload as find_workload
     from stash.measure.agent.watch import loader, phase, step
@@ -53,11 +50,9 @@ if TYPE_CHECKING:
     from stash.plan.records import Constraints
     from stash.predict.changes import Alteration, named_gpu
     from stash.predict.cluster import reached_share
-    from stash.predict.cluster_sources import mesh_bandwidth as ring_bandwidth
     from stash.predict.cluster_sources import network_rate
     from stash.predict.cluster_sources import target_of_instance as instance_target
     from stash.predict.draws import Array, Quantity, given_quantity
-    from stash.predict.exposure import exchange_of as job_exchange
     from stash.predict.forecasting import base_of as forecast_base
     from stash.predict.forecasting import lost_stalls as missing_stalls
     from stash.predict.forecasting import shipped_catalog, stall_draws, what_if
@@ -104,14 +99,10 @@ HOMES = {
     "load": "stash.core.artefact",
     "save": "stash.core.artefact",
     "Profile": "stash.core.records.profile",
-    "go_first": "stash.lab.testbed.accelerator",
     "Started": "stash.lab.testbed.bed",
-    "Testbed": "stash.lab.testbed.bed",
     "Emulation": "stash.lab.testbed.emulation",
     "emulation_yaml": "stash.lab.testbed.emulation:dump",
     "emulate_workload": "stash.lab.testbed.generate",
-    "TESTBED_MARK": "stash.lab.testbed.topology:MARK",
-    "TESTBED_NODES": "stash.lab.testbed.topology:MAX_NODES",
     "WORKLOADS": "stash.lab.zoo.registry",
     "WorkloadSpec": "stash.lab.zoo.registry",
     "find_workload": "stash.lab.zoo.registry:workload",
@@ -141,11 +132,9 @@ HOMES = {
     "reached_share": "stash.predict.cluster",
     "instance_target": "stash.predict.cluster_sources:target_of_instance",
     "network_rate": "stash.predict.cluster_sources",
-    "ring_bandwidth": "stash.predict.cluster_sources:mesh_bandwidth",
     "Array": "stash.predict.draws",
     "Quantity": "stash.predict.draws",
     "given_quantity": "stash.predict.draws",
-    "job_exchange": "stash.predict.exposure:exchange_of",
     "forecast_base": "stash.predict.forecasting:base_of",
     "missing_stalls": "stash.predict.forecasting:lost_stalls",
     "shipped_catalog": "stash.predict.forecasting",
@@ -166,8 +155,6 @@ __all__ = [
     "OLD_PRICE_DAYS",
     "ON_PREMISE",
     "RECENT_DAYS",
-    "TESTBED_MARK",
-    "TESTBED_NODES",
     "VALUE_BYTES",
     "WORKLOADS",
     "Alteration",
@@ -194,7 +181,6 @@ __all__ = [
     "Quantity",
     "Started",
     "Tariff",
-    "Testbed",
     "TrainedJob",
     "Watts",
     "WorkloadSpec",
@@ -207,11 +193,9 @@ __all__ = [
     "find_workload",
     "forecast_base",
     "given_quantity",
-    "go_first",
     "gpu_variants",
     "instance_target",
     "is_recent",
-    "job_exchange",
     "job_footprint",
     "list_descendants",
     "load",
@@ -235,7 +219,6 @@ __all__ = [
     "published_speeds",
     "reached_share",
     "resolve_names",
-    "ring_bandwidth",
     "save",
     "shipped_catalog",
     "sigterm_as_notice",

@@ -37,8 +37,10 @@ from stash.spot.train.samples import SampleOrder
 from tests.faults.forked_fleet import ForkedMachines, Moment
 
 SAMPLES, BATCH, SECONDS = 4096, 16, 1.5
+_SLOW = 0.02
+"""Seconds of an iteration, without its exchange."""
 JOB = f"""
-import torch, stash.spot
+import time, torch, stash.spot
 class Numbers(torch.utils.data.Dataset):
     def __len__(self): return {SAMPLES}
     def __getitem__(self, number): return number
@@ -46,12 +48,12 @@ class Counts(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.second = (torch.nn.Parameter(torch.zeros({SAMPLES})) for _ in range(2))
-def loss(model, batch): return -(model.first[batch] + model.second[batch]).sum()
+def loss(model, batch):
+    time.sleep({_SLOW})
+    return -(model.first[batch] + model.second[batch]).sum()
 job = stash.spot.Job(Counts, loss, lambda parameters: torch.optim.SGD(parameters, 1.0), Numbers, batch={BATCH})
 """
 _NOTICES = ("lost", "server lost", "hangs", "failed")
-_SLOW = 0.02
-"""Seconds of an iteration, without its exchange."""
 STOPPED = "SIGSTOP"
 
 
@@ -257,9 +259,7 @@ def _mount(folder, size):
 def _train(fault, folder, kept, name):
     place = folder / name
     place.mkdir()
-    workers = tuple(
-        WorkerPlace(f"worker{number}", "any", BATCH, seconds=_SLOW) for number in (1, 2, 3)
-    )
+    workers = tuple(WorkerPlace(f"worker{number}", "any", BATCH) for number in (1, 2, 3))
     orders = TrainingOrders(
         job=f"{folder / 'job.py'}:job",
         checkpoints=str(kept),

@@ -203,7 +203,7 @@ def _train(orders, place, desk, links):
         def servers():
             return tuple(links(place.name, address) for address in desk.servers())
 
-    return worker.work(place.name, trainer, _Client(), worker.Pacing(place.seconds), SECRET)
+    return worker.work(place.name, trainer, _Client(), SECRET)
 
 
 # Where a process acts: by name, the object and attribute whose calls are counted, and whether before or after one.
@@ -297,9 +297,6 @@ class ForkedMachines:
             code = task()
         finally:
             os._exit(code)
-
-    def launch(self, name):
-        """The head asks for it itself."""
 
     def running(self):
         with contextlib.suppress(EOFError, OSError):

@@ -231,7 +231,7 @@ def _echo(process: Started, several: bool) -> None:
 
 _GROUPS = {
     "paper": "The models of the Stash paper",
-    "feature study": "Its feature study: depth, residual links, batch norm",
+    "depth": "The same of other depths",
     "more": "Other models",
 }
 

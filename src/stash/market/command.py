@@ -160,7 +160,7 @@ class BacktestOptions(ReplayOptions):
     )
     policy: tuple[str, ...] = option(
         "NAME,…",
-        "Compare policies: stay, gpu-type, packed, multi-cloud, daily, look-ahead:6h, spot-wait, uniform-progress.",
+        "Compare policies: stay, multi-cloud, daily, spot-wait, uniform-progress.",
         parsers.names,
         default=",".join(DEFAULT),
         panel=_GOAL,
@@ -258,7 +258,7 @@ def backtest(options: BacktestOptions) -> None:
     """Replay a job over recorded weeks under several policies.
 
     A job is a profile with --epochs and --dataset, --samples or the like, or a job.yaml that states work and rates.
-    Every policy is replayed from many starts and compared with the lowest possible cost.
+    Every policy is replayed from many starts, beside staying.
 
     Examples:
       stash market backtest 2020.market.csv.gz --job resnet50.stash.json --epochs 90 --dataset imagenet --deadline 8d

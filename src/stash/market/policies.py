@@ -1,4 +1,4 @@
-"""When to rent where: once, every day, when moving has paid for itself, or so that the job is in time.
+"""When to rent where: once, every day, on spot alone, or so that the job is in time.
 
 r = p / (3600 · q) is what a sample costs on an offer, p dollars an hour of all machines and q samples a second. Each
 policy is a pure function with its formula and its source beside it: DISPA'20 is "Analysis and Exploitation of Dynamic
@@ -13,24 +13,20 @@ from functools import partial
 
 import numpy as np
 
-from stash.core import parsers
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.core.formatting import join_names
 from stash.core.units import find_nearest
 from stash.market.job_market import JobMarket, JobState, Policy, PolicyDecision
-from stash.market.market_trace import DAY, HOUR, Integers
+from stash.market.market_trace import DAY, Integers
 
 NAMES = (
     "stay",
-    "gpu-type",
-    "packed",
     "multi-cloud",
     "daily",
-    "look-ahead",
     "spot-wait",
     "uniform-progress",
 )
-DEFAULT = NAMES[:6]
+DEFAULT = NAMES[:3]
 _TICK = 600.0
 _SAME = 1e-9
 
@@ -41,8 +37,8 @@ def once(state: JobState, allowed: Integers | None = None) -> PolicyDecision:
     return PolicyDecision(hold, changes=hold is None)
 
 
-def daily(state: JobState, every: float) -> PolicyDecision:
-    """argmin r over everything, again ``every`` so many seconds; 0: at every change (DISPA'20)."""
+def daily(state: JobState) -> PolicyDecision:
+    """argmin r over everything, again every 24 hours (DISPA'20)."""
     due, held = state.memory, state.held
     if held is not None and due is not None and state.now < due:
         return PolicyDecision(held, due, False, due)
@@ -51,18 +47,8 @@ def daily(state: JobState, every: float) -> PolicyDecision:
         return PolicyDecision(None)
     if held is not None and state.there[held] and state.costs[held] <= state.costs[best]:
         best = held
-    due = state.now + every
-    return PolicyDecision(best, due if every else math.inf, not every, due)
-
-
-def look_ahead(state: JobState, horizon: float) -> PolicyDecision:
-    """Move when (r_now − r_b) · samples of the next ``horizon`` seconds exceed M, as if prices stood still."""
-    best, held = state.best(), state.held
-    if held is None or best is None or best == held:
-        return PolicyDecision(best if held is None else held)
-    samples = min(state.left, horizon * float(state.market.rates[best]))
-    gain = float(state.costs[held] - state.costs[best]) * samples
-    return PolicyDecision(best if gain > state.move_cost(best) else held)
+    due = state.now + DAY
+    return PolicyDecision(best, due, False, due)
 
 
 def spot_wait(state: JobState) -> PolicyDecision:
@@ -131,48 +117,25 @@ def _fixed_and_spots(state: JobState) -> tuple[int | None, Integers]:
 
 
 def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
-    """The policy called so, ``stay:p3.2xlarge`` or ``look-ahead:6h``, on this market; raises UserError.
+    """The policy called so, or ``stay:p3.2xlarge``, on this market; raises UserError.
 
-    ``home`` is the instance that ``stay`` holds and whose cloud ``gpu-type`` and ``packed`` keep to, unless it is
-    named.
+    ``home`` is the instance that ``stay`` holds, unless it is named.
     """
-    base, _, option = name.strip().partition(":")
-    plain = {"multi-cloud": once, "spot-wait": spot_wait, "uniform-progress": uniform_progress}
-    if base in plain:
-        return Policy(base, plain[base])
-    if base in ("stay", "gpu-type", "packed"):
-        # The cheapest for a sample, once: of an instance, its cloud's instances with one GPU, or
-        # all of its cloud.
+    base, colon, option = name.strip().partition(":")
+    if base == "stay":
+        # The cheapest zone of one instance for a sample, once.
         instance = option or home or _usual_home(market)
-        cloud = next((each.cloud for each in market.offers if each.instance == instance), None)
-        most = 1 if base == "gpu-type" else math.inf
-        if cloud is None:
+        numbers = np.flatnonzero([offer.instance == instance for offer in market.offers])
+        if not len(numbers):
             names = sorted({each.instance for each in market.offers})
             raise UserError(
-                f"--policy {base}:{instance}: no offer on which the job's speed is known; there are "
+                f"--policy stay:{instance}: no offer on which the job's speed is known; there are "
                 f"{join_names(find_nearest(instance, names) or names[:4])}"
             )
-        numbers = np.flatnonzero(
-            [
-                offer.instance == instance
-                if base == "stay"
-                else offer.cloud == cloud and speed.gpus <= most
-                for offer, speed in zip(market.offers, market.speeds, strict=True)
-            ]
-        )
-        if not len(numbers):
-            raise UserError(
-                f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out"
-            )
-        label = f"stay:{instance}" if base == "stay" else base
-        return Policy(label, partial(once, allowed=numbers))
-    if base == "daily":
-        text = option.removeprefix("every=")
-        every = DAY if not option else 0.0 if text == "change" else _seconds(name, text)
-        return Policy(name.strip(), partial(daily, every=every))
-    if base == "look-ahead":
-        horizon = _seconds(name, option or "24h")
-        return Policy(f"look-ahead:{horizon / HOUR:g}h", partial(look_ahead, horizon=horizon))
+        return Policy(f"stay:{instance}", partial(once, allowed=numbers))
+    decide = _RULES.get(base)
+    if decide is not None and not colon:
+        return Policy(base, decide)
     alike = find_nearest(base, NAMES, 2)
     hint = (
         f"did you mean {join_names(alike)}?"
@@ -182,11 +145,12 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
     raise UserError(f"--policy {name}: there is no such policy; {hint}")
 
 
-def _seconds(name: str, text: str) -> float:
-    try:
-        return parsers.duration(text)
-    except UnitError as error:
-        raise UserError(f"--policy {name}: {error}") from error
+_RULES = {
+    "multi-cloud": once,
+    "daily": daily,
+    "spot-wait": spot_wait,
+    "uniform-progress": uniform_progress,
+}
 
 
 def _usual_home(market: JobMarket) -> str:

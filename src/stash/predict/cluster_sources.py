@@ -15,14 +15,11 @@ from stash.analysis.breakdown import ranks_per_node
 from stash.analysis.findings.against import measured_figures as best_links
 from stash.analysis.findings.rates import Curve, bus_factor, make_curve
 from stash.catalog.facts import Instance, share_of
-from stash.catalog.nvlink_rings import mesh_of
 from stash.catalog.shipped import gpus
-from stash.core.errors import UserError
 from stash.core.intervals import Interval, median_interval
 from stash.core.measured import Collective
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Profile
-from stash.core.units import format_count
 from stash.predict import cluster
 from stash.predict.cluster import (
     Backend,
@@ -74,35 +71,6 @@ def _single_node(instance: Instance, remote: bool) -> Target:
             burst_bytes_per_second=sheet.storage(instance.remote_disk_burst_bytes_per_second),
         ),
     )
-
-
-def mesh_bandwidth(instance: Instance, gpus: Sequence[int], devices: int) -> Quantity | None:
-    """Bus bandwidth inside a node that got these GPUs of a mesh: of the rings they form, without one that of PCIe.
-
-    Raises UserError where the mesh is not known link by link, and for GPUs that it does not have.
-    """
-    mesh, named = mesh_of(instance.name), ", ".join(map(str, gpus))
-    if mesh is None:
-        raise UserError(
-            f"which links join the GPUs of {instance.name} is not known; give `interconnect:`, not `gpus:`"
-        )
-    if len(set(gpus)) != devices or len(gpus) != devices or max(gpus) >= mesh.gpus:
-        raise UserError(
-            f"`gpus:` names {devices} different GPUs from 0 to {mesh.gpus - 1} here, not {named}"
-        )
-    rings, sheet = mesh.rings(gpus), _Sheet(instance)
-    if not rings:
-        rate, form = (
-            sheet.reachable_rate(instance.pcie_bytes_per_second, "pcie"),
-            "no ring of NVLinks, so PCIe",
-        )
-    else:
-        rate, form = (
-            sheet.reachable_rate(mesh.ring_bytes_per_second(gpus), "nvlink"),
-            format_count(rings, "ring") + " of NVLinks",
-        )
-    which = f"GPUs {named} of a mesh have {form}: {mesh.source}"
-    return None if rate is None else rate.model_copy(update={"source": f"{which}; {rate.source}"})
 
 
 class _Sheet:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from stash.schedule.allocation import POLICIES, JobPolicy, choose_types, order_t
 from stash.schedule.matrix import RateMatrix, demand_of
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import JobDemand, LabCluster, QueuedJob, ShareAllocation
-from stash.schedule.shares import isolated_rates
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -86,10 +85,8 @@ def advise_now(
     demand = demand_of(jobs, cluster, matrix, now)
     if not len(demand):
         raise UserError(f"none of these jobs can run on what {cluster.name} has free")
-    done = np.array([jobs[number].done for number in demand.ids])
-    demand = replace(demand, isolated=done / isolated_rates(demand))
     policy, here = POLICIES[name], [jobs[number] for number in demand.ids]
-    found = policy.allocate(demand)
+    found = policy.rule(demand)
     # The next round's types; of equal priorities who runs there now stays.
     runs = demand.rates > 0
     priority = np.where(runs, priorities(found.x, np.zeros_like(found.x), _ROUND), 0.0)

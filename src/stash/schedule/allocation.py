@@ -19,26 +19,6 @@ from stash.schedule.records import Floats, JobDemand, ShareAllocation, WholeNumb
 # Queues
 
 
-def fifo(demand: JobDemand, seed: int = 0) -> ShareAllocation:
-    """First come, first served, without knowledge of types, preemption or backfill: as YARN's capacity scheduler.
-
-    What is running keeps its type. The type is drawn among those with enough free GPUs on which the job runs at all.
-    The first job that finds none stops the queue.
-    """
-    x, runs = np.zeros(demand.rates.shape), np.flatnonzero(demand.running >= 0)
-    x[runs, demand.running[runs]] = 1.0
-    free = demand.counts - (x.T @ demand.gpus).astype(np.int64)
-    for job in np.flatnonzero(demand.running < 0):
-        possible = np.flatnonzero((free >= demand.gpus[job]) & (demand.rates[job] > 0))
-        if not len(possible):
-            break
-        draw = np.random.default_rng((seed, int(demand.ids[job]), len(possible)))
-        kind = possible[draw.integers(len(possible))]
-        x[job, kind] = 1.0
-        free[kind] -= demand.gpus[job]
-    return ShareAllocation(x, float("nan"), order=np.arange(len(demand)))
-
-
 def fifo_aware(demand: JobDemand) -> ShareAllocation:
     """First come, first served, each on the fastest type with enough free GPUs; all are placed again each time."""
     order = np.arange(len(demand))
@@ -76,30 +56,23 @@ class JobPolicy:
     rule: Callable[[JobDemand], ShareAllocation]
     text: str
     """What it does, in a few words."""
-    preempts: bool = True
     fills: bool = True
-    """Whether GPUs that its shares leave free go to jobs that wait; a queue does its own filling, or none."""
+    """Whether GPUs that its shares leave free go to jobs that wait; a queue does its own filling."""
     by_work: bool = False
     """Whether it looks at what jobs have left, so that its shares change with every step."""
     objective: str = ""
     """What its objective is, with its unit."""
     gain: str = ""
     """What one more GPU brings, in words and unit; empty where it is the objective's."""
-    seeded: bool = False
     backfills: bool = True
     """Whether jobs may start before one that does not fit."""
 
-    def allocate(self, demand: JobDemand, seed: int = 0) -> ShareAllocation:
-        """Shares of time for these jobs; raises UserError for jobs that the policy cannot take."""
-        return fifo(demand, seed) if self.seeded else self.rule(demand)
 
-
-_LEVEL, _T, _RHO = (
+_LEVEL, _T = (
     "times its equal share for the worst-off job",
     "seconds until all are finished",
-    "worst ρ",
 )
-_SOONER, _FAIRER = "seconds less until all are finished", "less of the worst ρ"
+_SOONER = "seconds less until all are finished"
 POLICIES: Mapping[str, JobPolicy] = {
     each.name: each
     for each in (
@@ -118,14 +91,6 @@ POLICIES: Mapping[str, JobPolicy] = {
             gain=_SOONER,
         ),
         JobPolicy(
-            "ftf",
-            shares.finish_time_fairness,
-            "the worst finish time against a share of one's own least",
-            by_work=True,
-            objective=_RHO,
-            gain=_FAIRER,
-        ),
-        JobPolicy(
             "cost",
             shares.cheapest,
             "most work per dollar, deadlines kept",
@@ -134,19 +99,9 @@ POLICIES: Mapping[str, JobPolicy] = {
             gain="seconds of work a second",
         ),
         JobPolicy(
-            "fifo",
-            fifo,
-            "first come first served, blind, no preemption, no backfill",
-            by_work=True,
-            preempts=False,
-            fills=False,
-            seeded=True,
-            backfills=False,
-        ),
-        JobPolicy(
             "fifo-aware",
             fifo_aware,
-            "first come first served, each on the fastest free type",
+            "first come first served, each on the fastest free type, no backfill",
             by_work=True,
             fills=False,
             backfills=False,

@@ -165,7 +165,7 @@ class ScheduleSimulateOptions(_QueueOptions):
         "NAME,…",
         "Compare these policies of docs/schedule.md.",
         _policies,
-        default="fifo,srtf,max-min",
+        default="fifo-aware,srtf,max-min",
     )
     output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
 
@@ -174,7 +174,7 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     """Simulate jobs on a cluster under several policies.
 
     Examples:
-      stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo,srtf
+      stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo-aware,srtf
     """
     target = (
         None if options.output is None else output_file(options.output, "", options.output.suffix)
@@ -195,8 +195,6 @@ def _policy(text: str) -> str:
     name, *others = _policies(text)
     if others:
         raise UnitError("only one can be followed here")
-    if POLICIES[name].seeded:
-        raise UnitError(f"it draws types, and one draw is no answer; take {name}-aware here")
     return name
 
 

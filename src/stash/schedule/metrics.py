@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,21 +91,6 @@ def figures(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> 
     )
 
 
-def mean_figures(runs: Sequence[ScheduleFigures]) -> ScheduleFigures:
-    """Of several runs of one policy, each figure's mean; counts to the nearest whole one."""
-    first = runs[0]
-    if len(runs) == 1:
-        return first
-    means: dict[str, Any] = {}
-    for field in fields(first):
-        values = [getattr(each, field.name) for each in runs]
-        if isinstance(values[0], (int, float)):
-            mean = float(np.mean(values))
-            means[field.name] = round(mean) if isinstance(values[0], int) else mean
-    lost = {cause: float(np.mean([each.lost[cause] for each in runs])) for cause in first.lost}
-    return replace(first, **means, lost=lost)
-
-
 def finish_time_ratios(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> Floats:
     """ρ of every job."""
     moments = np.concatenate([course.submit, course.finish])
@@ -163,10 +147,6 @@ def bounds(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -
     return ScheduleBounds(bound, load)
 
 
-DRAWN = 10
-"""Runs of a policy that draws."""
-
-
 @dataclass(frozen=True)
 class PolicyComparison:
     """Figures of each policy."""
@@ -174,7 +154,6 @@ class PolicyComparison:
     cluster: LabCluster
     jobs: int
     policies: Mapping[str, JobPolicy]
-    seed: int
     restart: tuple[float, float]
     """Seconds, of the least and the most of the jobs' models."""
     figures: Mapping[str, ScheduleFigures]
@@ -182,8 +161,6 @@ class PolicyComparison:
     excluded: tuple[tuple[str, str], ...]
     unrated: Mapping[str, int]
     """GPUs of each type on which no job has a rate: they stand idle."""
-    spread: Mapping[str, float]
-    """Standard deviation of the mean completion time over ``DRAWN`` runs, in seconds, of policies that draw."""
     relaxed: float
     """By what factor deadlines of the jobs that are there at first have to be stretched; 1 if they can be kept."""
 
@@ -193,17 +170,8 @@ def compare_policies(
     cluster: LabCluster,
     matrix: RateMatrix,
     policies: Sequence[JobPolicy],
-    seed: int = 17,
 ) -> PolicyComparison:
-    """Every policy on the same jobs, ``DRAWN`` times if it draws; raises UserError for jobs that it cannot take."""
-    found, spread = {}, {}
-    for policy in policies:
-        seeds = range(seed, seed + DRAWN) if policy.seeded else (seed,)
-        courses = (simulate(read.jobs, cluster, matrix, policy, seed=each) for each in seeds)
-        runs = [figures(course, cluster, matrix) for course in courses]
-        found[policy.name] = mean_figures(runs)
-        if len(runs) > 1:
-            spread[policy.name] = float(np.std([each.jct_mean_seconds for each in runs], ddof=1))
+    """Every policy on the same jobs; raises UserError for jobs that it cannot take."""
     rated = np.asarray(RateTable(read.jobs, cluster, matrix).packed.max(axis=0) > 0).tolist()
     restarts = [matrix.restart.get(job.model, RESTART) for job in read.jobs]
     there = [job for job in read.jobs if job.submit <= 0]
@@ -211,9 +179,11 @@ def compare_policies(
         cluster=cluster,
         jobs=len(read.jobs),
         policies={each.name: each for each in policies},
-        seed=seed,
         restart=(min(restarts), max(restarts)),
-        figures=found,
+        figures={
+            each.name: figures(simulate(read.jobs, cluster, matrix, each), cluster, matrix)
+            for each in policies
+        },
         bounds=bounds(read.jobs, cluster, matrix),
         excluded=read.excluded,
         unrated={
@@ -221,6 +191,5 @@ def compare_policies(
             for kind, count, runs in zip(cluster.types, cluster.counts, rated, strict=True)
             if not runs
         },
-        spread=spread,
         relaxed=relaxation(demand_of(there, cluster, matrix)) if there else 1.0,
     )

@@ -9,7 +9,7 @@ from stash.core.formatting import format_dollars, join_names
 from stash.core.units import format_count
 from stash.schedule.economics import Economics, UserBill
 from stash.schedule.matrix import PACKED, SPREAD, RateKey
-from stash.schedule.metrics import DRAWN, PolicyComparison, ScheduleFigures
+from stash.schedule.metrics import PolicyComparison, ScheduleFigures
 from stash.schedule.profile_rates import FoundRates
 from stash.schedule.records import HOUR, LabCluster
 from stash.schedule.simulate import CAUSES, ROUND
@@ -35,10 +35,7 @@ def page(found: PolicyComparison) -> Page:
         "JCT, its 99th percentile and queued time in hours; ρ: JCT over the time alone on the job's share of the "
         "cluster, unfair above 1; moves and spread: GPU time lost to them."
     )
-    if found.spread:
-        drawn = ", ".join(found.spread)
-        below += f" {drawn} draws: means of {DRAWN} runs, ± their standard deviation."
-    rows = tuple(_row(one, found.spread.get(name)) for name, one in found.figures.items())
+    rows = tuple(map(_row, found.figures.values()))
     table = Grid(
         "", _HEAD, rows, frozenset({0}), below, first="policy", ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9)
     )
@@ -80,10 +77,10 @@ def _hours(seconds: float) -> str:
     return f"{seconds / HOUR:.2f}"
 
 
-def _row(one: ScheduleFigures, spread: float | None) -> tuple[str, ...]:
+def _row(one: ScheduleFigures) -> tuple[str, ...]:
     return (
         one.policy,
-        _hours(one.jct_mean_seconds) + ("" if spread is None else f" ± {_hours(spread)}"),
+        _hours(one.jct_mean_seconds),
         _hours(one.jct_p99_seconds),
         _hours(one.queued_mean_seconds),
         f"{one.unfair:.0%}",
@@ -157,7 +154,7 @@ def document(found: PolicyComparison) -> dict[str, Any]:
             for kind, count in zip(found.cluster.types, found.cluster.counts, strict=True)
         },
         "round_seconds": ROUND,
-        "seed": found.seed,
+        "seed": None,
         "bounds": {"makespan_seconds": bound.makespan_seconds, "load": bound.load},
         "excluded": [{"job": name, "why": why} for name, why in found.excluded],
         "unrated_gpus": dict(found.unrated),
@@ -167,7 +164,7 @@ def document(found: PolicyComparison) -> dict[str, Any]:
                 **vars(one),
                 "objective": None if math.isnan(one.objective) else one.objective,
                 "objective_unit": found.policies[name].objective or None,
-                "jct_deviation_seconds": found.spread.get(name),
+                "jct_deviation_seconds": None,
             }
             for name, one in found.figures.items()
         },

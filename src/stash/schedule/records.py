@@ -117,12 +117,8 @@ class JobDemand:
     gpus: WholeNumbers
     weight: Floats
     left: Floats
-    elapsed: Floats
-    """Seconds since its submission."""
     counts: WholeNumbers
     """GPUs of each type."""
-    isolated: Floats
-    """Seconds that the work done so far would have taken alone on 1/m of the cluster."""
     running: WholeNumbers
     """The type each job runs on now, −1 where it waits."""
     deadline: Floats
@@ -130,7 +126,7 @@ class JobDemand:
     costs: Floats
     """Dollars per GPU and hour, by type."""
     ids: WholeNumbers
-    """A number that each job keeps: what a blind policy draws its type by."""
+    """A number that each job keeps."""
     model: WholeNumbers
     """Jobs of the same number have the same rates and GPUs."""
 

@@ -1,4 +1,4 @@
-"""Policies that share time by a linear program: max-min (LAS), makespan, finish-time fairness and cost.
+"""Policies that share time by a linear program: max-min (LAS), makespan and cost.
 
 Each is a pure function from the jobs that are there to ``x[j, t]``, the share of time that job j has on GPU type t:
 Σ_t x ≤ 1 and Σ_j s_j·x ≤ N_t, with s the GPUs of a gang and N those of a type; thr_j = Σ_t R·x. Formulas after Gavel
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq, linprog
+from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, eye_array, hstack, kron, vstack
 
 from stash.core.errors import StashError, UserError
@@ -28,8 +28,6 @@ from stash.schedule.records import Floats, JobDemand, ShareAllocation, WholeNumb
 # a solution over all exchanges is a solution too, and gives identical jobs equal shares.
 
 _TOLERANCE = 1e-10
-_INFEASIBLE = 2
-"""``linprog``'s status."""
 
 
 @contextmanager
@@ -44,10 +42,6 @@ def _silence() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-class Infeasible(Exception):  # noqa: N818  # what a program is, not what went wrong
-    """No shares of time satisfy all rows."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +77,6 @@ class Solution:
     extra: float
     objective: float
     type_prices: Floats
-    row_prices: Floats
-    """Of the rows that a policy added, in their order."""
 
 
 class ShareProgram:
@@ -121,12 +113,8 @@ class ShareProgram:
         objective: Floats,
         rows: csr_array | Floats | None = None,
         least: Floats | None = None,
-        most: float | None = None,
     ) -> Solution:
-        """With these ``rows`` at ``least`` so much, and the further variable at ``most`` so much.
-
-        Raises Infeasible, and StashError for what HiGHS cannot solve.
-        """
+        """With these ``rows`` at ``least`` so much; raises StashError for what HiGHS cannot solve."""
         left, right = self._left, self._right
         if rows is not None and least is not None:
             left = vstack([left, -csr_array(rows)], format="csr")
@@ -136,15 +124,13 @@ class ShareProgram:
                 -objective,
                 A_ub=left,
                 b_ub=right,
-                bounds=[*self._bounds, (0.0, most)],
+                bounds=[*self._bounds, (0.0, None)],
                 method="highs",
                 options={
                     "primal_feasibility_tolerance": _TOLERANCE,
                     "dual_feasibility_tolerance": _TOLERANCE,
                 },
             )
-        if found.status == _INFEASIBLE:
-            raise Infeasible
         if found.x is None:
             rates = self.rates[self.rates > 0]
             raise StashError(
@@ -158,16 +144,10 @@ class ShareProgram:
             extra=float(found.x[-1]),
             objective=-float(found.fun),
             type_prices=prices[size : size + types],
-            row_prices=prices[size + types :],
         )
 
 
 # Policies
-
-PRECISION = 1e-6
-"""Of ρ, relative."""
-_PRICED = 1e-7
-"""A dual value above this is one."""
 
 
 def equal_rates(demand: JobDemand) -> Floats:
@@ -175,84 +155,21 @@ def equal_rates(demand: JobDemand) -> Floats:
     return np.asarray(demand.rates @ (demand.counts / demand.counts.sum()), dtype=float)
 
 
-def isolated_shares(demand: JobDemand) -> Floats:
-    """1/m of the cluster each, m the jobs: x = N_t/(m·s_j), scaled down to Σ_t x ≤ 1."""
-    share = demand.counts[None, :] / (len(demand) * demand.gpus[:, None])
-    return np.asarray(share / np.maximum(share.sum(axis=1, keepdims=True), 1.0), dtype=float)
-
-
-def isolated_rates(demand: JobDemand) -> Floats:
-    """The rate alone on these shares."""
-    return np.asarray((demand.rates * isolated_shares(demand)).sum(axis=1), dtype=float)
-
-
 def max_min(demand: JobDemand) -> ShareAllocation:
     """Least attained service, weighted: max z with s_j·thr_j(x) ≥ z·w_j·thr_j(x_eq).
 
-    Then water-filling to the lexicographic optimum, where Gavel's code takes whichever it finds first.
+    Of all shares with that z those with the most work, Σ thr_j/R_best,j, in a second program: Gavel's code takes
+    whichever it finds first.
     """
     scale = demand.gpus / (demand.weight * equal_rates(demand))
     groups = merge_jobs(demand, demand.weight)
-    levels = _Levels(demand, groups, scale[groups.first])
-    first = levels.solve(np.full(groups.size, np.nan))
-    x = levels.fill(first).x[groups.member]
+    program, level = ShareProgram(demand, groups), scale[groups.first]
+    rows = program.throughputs(level, np.full(groups.size, -1.0))
+    first = program.solve(_last_variable(program), rows, np.zeros(groups.size))
+    kept = program.throughputs(level, np.zeros(groups.size))
+    least = np.full(groups.size, first.extra * (1 - 1e-9))
+    x = program.solve(_worth(demand, groups)[0], kept, least).x[groups.member]
     return ShareAllocation(np.minimum(x, 1.0), first.extra, first.type_prices)
-
-
-class _Levels:
-    """Levels raised together until each group is held: by its ceiling, its fastest type all the time, or by GPUs.
-
-    The groups whose ceilings are lowest reach them first, so how many of them do is found by bisection: with k of
-    them held there, the others reach a z that is at least the k-th ceiling or not. What GPUs hold at z has a dual
-    value in every optimum, so it is held there and the others go on.
-    """
-
-    def __init__(self, demand: JobDemand, groups: Groups, scale: Floats) -> None:
-        self.program = ShareProgram(demand, groups)
-        self.scale = scale
-        self.ceiling = scale * demand.rates[groups.first].max(axis=1)
-        self.objective = _last_variable(self.program)
-
-    def solve(self, held: Floats) -> Solution:
-        """The highest z with each group at its level in ``held``, NaN for z."""
-        rises = np.isnan(held)
-        rows = self.program.throughputs(self.scale, np.where(rises, -1.0, 0.0))
-        least = np.where(rises, 0.0, held * (1 - 1e-9))
-        return self.program.solve(self.objective, rows, least, float(self.ceiling.max()))
-
-    def fill(self, solved: Solution) -> Solution:
-        """The lexicographic optimum, from the solution for z alone."""
-        held = np.full(len(self.scale), np.nan)
-        while True:
-            rising = np.flatnonzero(np.isnan(held))
-            rising = rising[np.argsort(self.ceiling[rising], kind="stable")]
-            low, high = 0, len(rising)
-            while low < high:
-                middle = (low + high + 1) // 2
-                one = self.solve_at_ceilings(held, rising[:middle])
-                if one is not None and one.extra >= self.ceiling[rising[middle - 1]] * (1 - 1e-9):
-                    low, solved = middle, one
-                else:
-                    high = middle - 1
-            z = solved.extra
-            held[rising[:low]] = self.ceiling[rising[:low]]
-            rest = rising[low:]
-            stuck = rest[
-                (solved.row_prices[rest] > _PRICED) | (self.ceiling[rest] <= z * (1 + 1e-9))
-            ]
-            held[stuck] = z
-            if not len(stuck) or len(stuck) == len(rest):
-                return solved
-            solved = self.solve(held)
-
-    def solve_at_ceilings(self, held: Floats, some: WholeNumbers) -> Solution | None:
-        """With these at their ceilings; ``None`` where they cannot all be."""
-        levels = held.copy()
-        levels[some] = self.ceiling[some]
-        try:
-            return self.solve(levels)
-        except Infeasible:
-            return None
 
 
 def _last_variable(program: ShareProgram) -> Floats:
@@ -282,50 +199,6 @@ def _highest_level(demand: JobDemand, groups: Groups, needs: Floats) -> Solution
     program = ShareProgram(demand, groups)
     rows = program.throughputs(1.0 / demand.best[groups.first], -needs[groups.first])
     return program.solve(_last_variable(program), rows, np.zeros(groups.size))
-
-
-def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
-    """min ρ with elapsed_j + left_j/thr_j ≤ ρ·T_iso,j (Themis, NSDI 2020); the objective is ρ.
-
-    T_iso is the time that the whole job takes alone on 1/m of the cluster. For a fixed ρ jobs need thr_j at least
-    left_j/(ρ·T_iso − elapsed), and all can have it if and only if the highest level for these needs is 1. With y the
-    dual values of the jobs' rows at that level, no shares reach a ρ at which Σ y·need is above the level: so the ρ
-    at which the two are equal is the next one, Newton's method from below. The x of each ρ has a worst ratio of its
-    own, and ends the search from above.
-    """
-    alone, work = demand.left / isolated_rates(demand), demand.left / demand.best
-    elapsed, isolated = demand.elapsed, demand.isolated + alone
-    groups = merge_jobs(demand, work, elapsed, isolated)
-
-    def needs(rho: float) -> Floats:
-        return work / np.maximum(rho * isolated - elapsed, 1e-300)
-
-    high, best = (
-        float(((elapsed + alone) / isolated).max()),
-        isolated_shares(demand) * (demand.rates > 0),
-    )
-    # nobody is faster than on its fastest type
-    low = rho = float(((elapsed + work) / isolated).max())
-    while True:
-        solved, before = _highest_level(demand, groups, needs(rho)), (low, high)
-        x = solved.x[groups.member]
-        rates = (demand.rates * x).sum(axis=1) / demand.best
-        reached = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
-        if reached < high:
-            high, best = reached, x
-        prices = solved.row_prices
-
-        def excess(rho: float, prices: Floats = prices, level: float = solved.extra) -> float:
-            return float(prices @ needs(rho)[groups.first]) - level
-
-        if excess(low) > 0:
-            low = high if excess(high) >= 0 else float(brentq(excess, low, high, rtol=1e-12))
-        if high - low <= PRECISION * high or (low, high) == before:
-            # What all needs cost falls where ρ may be more, by what GPUs are worth.
-            falls = float(prices @ (needs(high) ** 2 * isolated / work)[groups.first])
-            worth = solved.type_prices / falls if falls > 0 else np.zeros_like(solved.type_prices)
-            return ShareAllocation(np.minimum(best, 1.0), high, worth)
-        rho = low
 
 
 def cheapest(demand: JobDemand) -> ShareAllocation:

@@ -1,6 +1,6 @@
 """The course of many jobs on a cluster under one policy: by events, exact between them.
 
-A run is a pure function of jobs, cluster, rates, policy, round and seed. Progress between two events is rate × time,
+A run is a pure function of jobs, cluster, rates, policy and round. Progress between two events is rate × time,
 so nothing is stepped: a job's account is settled when it stops. What the numbers mean for people, ``metrics`` knows.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,6 @@ from stash.schedule.allocation import JobPolicy, choose_types, order_turns, prio
 from stash.schedule.matrix import RateMatrix, RateTable, make_demand
 from stash.schedule.placement import FreeGpus, GangPlace
 from stash.schedule.records import Floats, JobDemand, LabCluster, QueuedJob, WholeNumbers
-from stash.schedule.shares import isolated_rates
 
 CAUSES = ("moves", "spreading", "fragmentation", "idle")
 ROUND = 360.0
@@ -56,10 +55,9 @@ def simulate(
     matrix: RateMatrix,
     policy: JobPolicy,
     round_seconds: float = ROUND,
-    seed: int = 0,
 ) -> ScheduleCourse:
     """Run all jobs to their ends; raises UserError for a job that no type of the cluster can run."""
-    return ScheduleRun(jobs, cluster, matrix, policy, round_seconds, seed).course()
+    return ScheduleRun(jobs, cluster, matrix, policy, round_seconds).course()
 
 
 class ScheduleRun:
@@ -75,10 +73,9 @@ class ScheduleRun:
         matrix: RateMatrix,
         policy: JobPolicy,
         round_seconds: float,
-        seed: int,
     ) -> None:
         self.jobs, self.cluster, self.policy = tuple(jobs), cluster, policy
-        self.round_seconds, self.seed = round_seconds, seed
+        self.round_seconds = round_seconds
         self.table = table = RateTable(jobs, cluster, matrix)
         lacking = [job.name for number, job in enumerate(jobs) if not table.packed[number].any()]
         if lacking:
@@ -107,11 +104,6 @@ class ScheduleRun:
             np.zeros(count),
         )
         """Shares, time received since they were computed, and until when that is counted."""
-        self.isolated, self.isolated_left, self.isolated_rate = (
-            np.zeros(count),
-            self.left.copy(),
-            np.ones(count),
-        )
         self.productive = np.zeros(types)
         self.lost = {cause: np.zeros(types) for cause in CAUSES}
         self.free = FreeGpus(cluster)
@@ -187,26 +179,13 @@ class ScheduleRun:
     # Shares
 
     def demand(self, jobs: WholeNumbers) -> JobDemand:
-        left, fair = self.left_now(jobs), self.policy.name == "ftf"
-        if fair:
-            self.isolated[jobs] += (
-                np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
-            )
-            self.isolated_left[jobs] = left
-        found = replace(
-            make_demand(self.jobs, self.cluster, self.table, jobs, self.now),
-            left=left,
-            isolated=self.isolated[jobs],
-            running=self.kind[jobs],
-        )
-        if fair:
-            self.isolated_rate[jobs] = isolated_rates(found)
-        return found
+        found = make_demand(self.jobs, self.cluster, self.table, jobs, self.now)
+        return replace(found, left=self.left_now(jobs), running=self.kind[jobs])
 
     def allocate(self, jobs: WholeNumbers) -> None:
         """New shares for all jobs that are there; what they received is counted again."""
         self.received[jobs] = 0.0
-        found = self.policy.allocate(self.demand(jobs), self.seed)
+        found = self.policy.rule(self.demand(jobs))
         self.x[jobs] = found.x
         self.objectives.append(found.objective)
         if found.order is not None:
@@ -220,23 +199,18 @@ class ScheduleRun:
         jobs = np.fromiter(self.active, dtype=np.int64, count=len(self.active))
         if not len(jobs):
             return
-        if (
-            self.policy.preempts or self.allocated_at < 0
-        ):  # else what runs goes on, and there is nothing to decide
-            running = jobs[self.kind[jobs] >= 0]
-            self.received[running, self.kind[running]] += self.now - self.counted[running]
-            self.counted[running] = self.now
-            since = self.now - self.allocated_at
-            is_due = since >= self.round_seconds * (1 - 1e-9) or self.allocated_at <= 0
-            if is_due and (self.changed or self.policy.by_work):
-                self.allocate(jobs)
-            order = self.turns(jobs)
-            found = choose_types(order, self.gpus[jobs], self.cluster.counts.tolist())
-            self.change_jobs(jobs, {int(jobs[at]): kind for at, kind in found.items()})
-            if self.policy.preempts:
-                self.consolidate(jobs)
-            if self.policy.fills:
-                self.line_up(jobs, order)
+        running = jobs[self.kind[jobs] >= 0]
+        self.received[running, self.kind[running]] += self.now - self.counted[running]
+        self.counted[running] = self.now
+        since = self.now - self.allocated_at
+        is_due = since >= self.round_seconds * (1 - 1e-9) or self.allocated_at <= 0
+        if is_due and (self.changed or self.policy.by_work):
+            self.allocate(jobs)
+        order = self.turns(jobs)
+        found = choose_types(order, self.gpus[jobs], self.cluster.counts.tolist())
+        self.change_jobs(jobs, {int(jobs[at]): kind for at, kind in found.items()})
+        if self.policy.fills:
+            self.line_up(jobs, order)
         self.fill()
 
     def turns(self, jobs: WholeNumbers) -> WholeNumbers:
@@ -267,23 +241,6 @@ class ScheduleRun:
         else:
             self.start(job, kind, place, rate)
 
-    def consolidate(self, jobs: WholeNumbers) -> None:
-        """Move spread jobs to fewer nodes where that ends them sooner, the restart included."""
-        for job in jobs[(self.kind[jobs] >= 0) & (self.gpus[jobs] > 1)].tolist():
-            kind, place = int(self.kind[job]), self.place[job]
-            if len(place) <= self.table.fewest[self.table.kind[job]][kind]:
-                continue
-            better = self.free.find(kind, int(self.gpus[job]))
-            if better is None or len(better) >= len(place):
-                continue
-            rate, left = (
-                self.table.spread(job, kind, len(better)),
-                float(self.left_now(np.array([job]))[0]),
-            )
-            if rate and left / rate + float(self.table.restart[job]) < left / self.rate[job]:
-                self.stop(job)
-                self.start(job, kind, better, rate)
-
     # Within a round
 
     def line_up(self, jobs: WholeNumbers, order: WholeNumbers) -> None:
@@ -308,33 +265,19 @@ class ScheduleRun:
     def fill_queue(self) -> None:
         """The queue's next jobs, each on the type that its policy would take."""
         free = self.free.left
-        for job in self.waiting_order():
+        for job in [job for job in self.queue if job in self.waiting]:
             possible = [
                 kind
                 for kind, rate in enumerate(self.packed[job])
                 if rate > 0 and free[kind] >= self.gpus[job]
             ]
             if possible:
-                if self.policy.seeded:
-                    draw = np.random.default_rng((self.seed, job, len(possible)))
-                    kind = possible[draw.integers(len(possible))]
-                else:
-                    kind = max(possible, key=self.packed[job].__getitem__)
+                kind = max(possible, key=self.packed[job].__getitem__)
                 self.settle_in(job, kind)
                 if not any(free):
                     break
             elif not self.policy.backfills:
                 break
-
-    def waiting_order(self) -> Iterator[int]:
-        """Those that wait, in the queue's order; without preemption that in which they came."""
-        if self.policy.preempts:
-            yield from (job for job in self.queue if job in self.waiting)
-            return
-        last = -1
-        while self.waiting and (first := next(iter(self.waiting))) != last:
-            last = first
-            yield first
 
     # Events
 

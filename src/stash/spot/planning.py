@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, timezone
-from itertools import combinations
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from stash.spot.fleet_costs import (
     all_fleets,
     check_wish,
     cost_fleet,
-    make_on_demand,
     rent_on_demand,
 )
 from stash.spot.fleet_records import FleetModel, FleetPlan, FleetPool, RunnerUp
@@ -35,8 +33,6 @@ _MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
 _MAX, _SECONDS = 160, 10.0
 """Fleets whose risk is computed, and processor seconds, which many revocations take."""
-_MAX_TYPES = 6
-"""With an on-demand price: of more, only one or all are tried."""
 _RUNS = 400
 """Of each; those that may be chosen are played in full."""
 _RUNNERS_UP = 3
@@ -119,8 +115,8 @@ def plan_with_revocations(plan: FleetPlan, rates: Mapping[str, RevocationRate]) 
     """``plan`` with the risk of the fleet that is best with revocations, which may be another than the cheapest.
 
     Revocations only delay, and all is paid until the end or the deadline: what a fleet costs in the mean without them
-    bounds what it costs with them. So fleets are tried from the least bound on, some types of each on demand, which
-    are never revoked, until the next bound is above the best one's cost. Where none is in time often enough it stays
+    bounds what it costs with them. So fleets are tried from the least bound on, and the cheapest on demand, which is
+    never revoked, until the next bound is above the best one's cost. Where none is in time often enough it stays
     with the cheapest, whose ``risk.advice`` says so. Raises UserError where the rate of one of its types is missing.
     """
     if plan.chosen is None:
@@ -180,7 +176,7 @@ def _try_candidates(
 
 
 def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
-    """(least mean dollars, plan) of fleets that would do undisturbed, some types on demand: the least bound first.
+    """(least mean dollars, plan) of fleets that would do undisturbed: the least bound first.
 
     Before them the plan's own, and the cheapest fleet on demand: nothing that costs more is of use.
     """
@@ -189,31 +185,16 @@ def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
         if each.name == "on-demand" and each.feasible and each.fleet is not None:
             fixed = rent_on_demand(plan.pool, each.fleet.workers)
             yield 0.0, plan.model_copy(update={"pool": fixed, "chosen": each.fleet})
-    names = [
-        kind.name
-        for kind in plan.pool.types
-        if not kind.is_on_demand and make_on_demand(kind) is not None
-    ]
-    sizes = range(len(names) + 1) if len(names) <= _MAX_TYPES else (0, len(names))
-    weighed = all_fleets(FleetWish.read_plan(plan))
-    found: list[tuple[float, int, FleetPlan]] = []
-    for chosen in (chosen for size in sizes for chosen in combinations(names, size)):
-        other = plan.model_copy(update={"pool": rent_on_demand(plan.pool, chosen)})
-        hourly = (
-            weighed.counts @ FleetWish.read_plan(other).prices
-            + FleetWish.read_plan(other).server_price
-        )
-        used = [number for number, kind in enumerate(plan.pool.types) if kind.name in chosen]
-        fits = weighed.feasible & (weighed.counts[:, used] > 0).all(axis=1)
-        bounds = np.where(fits, mean_dollars(plan, hourly, weighed.seconds), np.inf)
-        best = np.argsort(bounds, kind="stable")[: _MAX + 1]
-        found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
-    for bound, at, other in sorted(found, key=lambda each: each[:2]):
-        candidate = other.model_copy(
-            update={"chosen": cost_fleet(FleetWish.read_plan(other), weighed.counts[at])}
-        )
+    wish = FleetWish.read_plan(plan)
+    weighed = all_fleets(wish)
+    hourly = weighed.counts @ wish.prices + wish.server_price
+    bounds = np.where(weighed.feasible, mean_dollars(plan, hourly, weighed.seconds), np.inf)
+    for at in np.argsort(bounds, kind="stable")[: _MAX + 1]:
+        if not np.isfinite(bounds[at]):
+            return
+        candidate = plan.model_copy(update={"chosen": cost_fleet(wish, weighed.counts[at])})
         if not _is_same_fleet(plan, candidate):
-            yield bound, candidate
+            yield float(bounds[at]), candidate
 
 
 def _runner_up(found: FleetPlan, least: float) -> RunnerUp:

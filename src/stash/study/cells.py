@@ -59,11 +59,6 @@ class Cell:
         return float("inf") if self.zoo is None else WORKLOADS[self.zoo].gradient_bytes
 
     @property
-    def layers(self) -> int | None:
-        """Trained tensors of a zoo workload, of which an emulated model has fewer: one for each module."""
-        return None if self.zoo is None else WORKLOADS[self.zoo].trained_tensors
-
-    @property
     def row_name(self) -> str:
         """``"resnet18 32"``: the row of a matrix."""
         return self.workload if self.batch is None else f"{self.workload} {self.batch}"

@@ -21,7 +21,6 @@ from stash.api import (
     model_key,
     peak_rates,
     published_speeds,
-    ring_bandwidth,
 )
 from stash.core.errors import UserError
 from stash.core.units import format_rate
@@ -169,7 +168,6 @@ def _links(
     inside = network = inf
     if devices > 1:
         known = sheet.inside.bytes_per_second if sheet.inside is not None else None
-        known = known if target.gpus is None else ring_bandwidth(instance, target.gpus, devices)
         bus, whose = _rate(instance, "interconnect", target.interconnect, known)
         inside = devices * bus * (ranks - 1) / (devices - 1)
         facts.append(

@@ -13,7 +13,6 @@ from stash.core.units import format_count, format_pace
 from stash.study.cells import Cell
 from stash.study.figures import UNKNOWN, draw_stalls, make_matrix, write_shares
 from stash.study.overview import missing_word, states_text
-from stash.study.regression import line_grids
 from stash.study.results import StudyResult
 from stash.study.status import StudyReading
 from stash.ui.charts.chart import Grid, GridLink
@@ -59,7 +58,6 @@ def page(
     )
     where, table = f"Profiles are in {results}.", whole_table(reading, found, files or {})
     chapters += [
-        Chapter("models", "What models exchange", label="Models", grids=line_grids(found)),
         Chapter("table", "Everything measured", label="Table", text=where, grids=(table,)),
         Chapter(
             "failures",

@@ -8,38 +8,19 @@ the ranks that stand for several devices are counted as those.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from stash.api import Breakdown, job_exchange
+from stash.api import Breakdown
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
-from stash.core.records.profile import Profile
 from stash.study.cells import Cell
 from stash.study.status import HOUR
 
 MILLION = 1e6
 PAPER = ("interconnect", "network", "prep", "fetch")
 """Stalls that the paper has percentages of."""
-
-
-class ModelExchange(NamedTuple):
-    """What a model exchanges in a step, unscaled."""
-
-    layers: int
-    """Gradients: one for each trained tensor."""
-    gradient_bytes: float
-
-
-def read_exchange(profile: Profile) -> ModelExchange | None:
-    """What the user's own job exchanges, if its profile tells."""
-    work = job_exchange(profile)
-    return (
-        ModelExchange(len(work.gradients), float(sum(work.gradients)))
-        if work is not None and work.gradients
-        else None
-    )
 
 
 @dataclass(frozen=True)
@@ -61,7 +42,6 @@ class StudyResult:
     """Of all nodes, at the price that is paid, or would be for the instance that is emulated."""
     devices: int
     """Of all nodes: ranks."""
-    exchange: ModelExchange | None = field(default=None)
 
     @property
     def cell(self) -> Cell:
@@ -72,12 +52,6 @@ class StudyResult:
     def shares(self) -> Mapping[str, float]:
         """Of the step, by stall."""
         return {name: seconds / self.step.value for name, seconds in self.seconds.items()}
-
-    @property
-    def exchange_seconds(self) -> float | None:
-        """Seconds of interconnect and network stall together, as far as the place can have them."""
-        known = [self.seconds[name] for name in ("interconnect", "network") if name in self.seconds]
-        return sum(known) if known else None
 
     @property
     def replayed_seconds(self) -> float:
@@ -102,24 +76,17 @@ class StudyResult:
 
 
 def make_results(
-    cells: Sequence[Cell],
-    measured: Mapping[str, Breakdown],
-    exchanges: Mapping[str, ModelExchange | None] | None = None,
+    cells: Sequence[Cell], measured: Mapping[str, Breakdown]
 ) -> tuple[StudyResult, ...]:
-    """``measured`` and ``exchanges``: by cell's id. Small workloads and batches first, places as in ``cells``."""
+    """``measured``: by cell's id. Small workloads and batches first, places as in ``cells``."""
     groups: dict[object, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.size_order):
         if cell.id in measured:
             groups.setdefault((cell.group_key, cell.batch), []).append(cell)
-    return tuple(
-        _result(group, [measured[cell.id] for cell in group], (exchanges or {}).get(group[0].id))
-        for group in groups.values()
-    )
+    return tuple(_result(group, [measured[cell.id] for cell in group]) for group in groups.values())
 
 
-def _result(
-    cells: Sequence[Cell], found: Sequence[Breakdown], exchange: ModelExchange | None
-) -> StudyResult:
+def _result(cells: Sequence[Cell], found: Sequence[Breakdown]) -> StudyResult:
     place, bed = cells[0].place, cells[0].emulated
     time, devices = (1.0, 1.0) if bed is None else (bed.time_scale, bed.devices / bed.ranks)
     price = place.dollars_per_hour
@@ -145,9 +112,6 @@ def _result(
         paper={name: mean for name, mean in paper.items() if mean is not None},
         dollars_per_hour=None if price is None else price * cells[0].nodes,
         devices=round(found[0].world_size * devices),
-        exchange=exchange
-        if cells[0].layers is None
-        else ModelExchange(cells[0].layers, cells[0].size),
     )
 
 

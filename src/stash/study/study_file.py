@@ -161,22 +161,10 @@ class EmulatedTarget(_Target):
     precision: Literal["fp32", "fp16"] = "fp32"
     interconnect: LinkRate = None
     """Bus bandwidth of an all-reduce inside a node; else the catalog's."""
-    gpus: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...] | None, Field(min_length=2, max_length=16)
-    ] = None
-    """Which GPUs of the mesh of NVLinks a node has, by their numbers: links inside it are what rings these form."""
     network: LinkRate = None
     """What collectives reach between nodes; else the catalog's."""
     ranks: Annotated[int | None, Field(ge=1, le=1024)] = None
     """At most so many stand for a node's devices, on links on which they wait as long; else one for each device."""
-
-    @model_validator(mode="after")
-    def _one_word_on_links(self) -> EmulatedTarget:
-        if self.gpus is not None and self.interconnect is not None:
-            raise ValueError(
-                "give either `gpus:`, by which links inside a node follow, or `interconnect:`"
-            )
-        return self
 
 
 StudyTarget = Annotated[

@@ -29,7 +29,7 @@ from stash.study.controller import RunOutcome, StudyController
 from stash.study.page import page as page_of_study
 from stash.study.places import find_places
 from stash.study.programs import SystemPrograms
-from stash.study.results import make_results, read_exchange
+from stash.study.results import make_results
 from stash.study.status import StudyReading, read_standings
 from stash.study.study_file import StudyFile, read_study
 from stash.study.study_folder import StudyFolder, folder_of_study
@@ -130,19 +130,14 @@ def page(study: Path, into: Path = Path()) -> Page:
     """The report of a study as far as it is done, to be written into the folder ``into``; raises UserError."""
     file, folder = read_study(study), folder_of_study(study)
     reading = read_standings(file.name, cells_of(file), study_folder.read_events(folder.journal))
-    breakdowns, exchanges, files = {}, {}, {}
+    breakdowns, files = {}, {}
     for cell, profile in _profiles(reading, folder):
         path = folder.cell(cell.id).profile
         with suppress(StashError):  # nothing is known of it: shown as not measured
-            breakdowns[cell.id], exchanges[cell.id] = (
-                attribute(profile, str(path)),
-                read_exchange(profile),
-            )
+            breakdowns[cell.id] = attribute(profile, str(path))
             files[cell.id] = quote(Path(os.path.relpath(path, into.resolve())).as_posix())
     where = file.study.results or str(folder.results)
-    return page_of_study(
-        reading, make_results(reading.cells, breakdowns, exchanges), study.name, where, files
-    )
+    return page_of_study(reading, make_results(reading.cells, breakdowns), study.name, where, files)
 
 
 def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell, Profile]]:

@@ -12,7 +12,6 @@ def loss(model, batch): return model(batch).square().mean()
 data = lambda: torch.ones(64, 4)
 job = stash.spot.Job(lambda: torch.nn.Linear(4, 32768), loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
 def broken(): raise RuntimeError("no such weights")
-small = stash.spot.Job(lambda: torch.nn.Linear(4, 1), loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
 bad = stash.spot.Job(broken, loss, lambda p: torch.optim.SGD(p, 0.1), data, batch=4)
 """
 
@@ -37,10 +36,9 @@ def folder(tmp_path_factory):
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"),
             2,
-            "--on mars: it must be cloud, testbed or local",
+            "--on mars: it must be cloud or local",
         ),
         (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
-        (("job.plan.json", "a_rehearsed_job.py:small"), 2, "rehearse it with a model of"),
         (
             ("job.plan.json", "a_rehearsed_job.py:bad"),
             1,
@@ -79,7 +77,7 @@ def folder(tmp_path_factory):
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--infra", "aws/us-east-1"),
             2,
-            "--infra is of machines to rent, and --on testbed",
+            "--infra is of machines to rent, and --on local",
         ),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"),
@@ -102,7 +100,7 @@ def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
     capsys,
 ):
     monkeypatch.chdir(folder)
-    ground = () if "--on" in words else ("--on", "testbed")
+    ground = () if "--on" in words else ("--on", "local")
     assert run(monkeypatch, "spot", "run", *words, *ground) == code
     printed = " ".join(capsys.readouterr().err.split())
     assert sentence in printed

@@ -1,18 +1,16 @@
 """What leases cost, to the cent, and where each dollar goes: worked by hand."""
 
-from functools import partial
-
 import pytest
 
 from stash.catalog.reference import Tariff, TariffFact
-from stash.market.job_market import Policy
+from stash.market.job_market import Policy, PolicyDecision
 from stash.market.jobs import InstanceRate, MarketJob
-from stash.market.policies import daily, policy
+from stash.market.policies import policy
 from stash.market.replaying import UncoveredError, check_parts, play
 from tests.support.small_markets import START, job, offer, small, trace
 
 A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
-ALWAYS = Policy("daily", partial(daily, every=0.0))
+ALWAYS = Policy("always", lambda state: PolicyDecision(state.best()))
 FLAT = {A: [(0, 36.0, 1)]}
 """A cent a second."""
 

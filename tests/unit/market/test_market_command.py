@@ -77,7 +77,7 @@ def test_a_market_is_shown(typed):
 
 
 def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed):
-    names = ["stay:p3", "daily", "look-ahead:24h", "uniform-progress"]
+    names = ["stay:p3", "daily", "uniform-progress"]
     words = f"backtest a.market.csv.gz --job job.yaml --deadline 24h --policy {','.join(names)}"
     shown = typed(words)
     for line in (*names, "Mean dollars"):
@@ -106,7 +106,10 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed):
             "the catalog has no price of these days",
         ),  # those it comes with are older
         ("backtest a.market.csv.gz --job bad.yaml", "bad.yaml:5: boot:"),
-        ("backtest a.market.csv.gz --job job.yaml --policy look-a-head", "did you mean look-ahead"),
+        (
+            "backtest a.market.csv.gz --job job.yaml --policy multi-clouds",
+            "did you mean multi-cloud",
+        ),
         (
             "backtest a.market.csv.gz --job job.yaml --epochs 3",
             "states its own samples; leave out --epochs",

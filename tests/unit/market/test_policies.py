@@ -60,18 +60,11 @@ def test_the_offers_that_a_policy_chooses_among():
     )
     four_gpus = {"samples_per_second": 4, "gpus": 4}
     work = MarketJob.model_validate({"samples": 100, "rates": {"p3": 1, "v": 1, "p4": four_gpus}})
-    found = replay(market, work, ["stay", "gpu-type", "packed", "multi-cloud"], [START], fees=FREE)
+    found = replay(market, work, ["stay", "multi-cloud"], [START], fees=FREE)
     rented = {
         name: found.market.offers[runs[0].leases[0].offer] for name, runs in found.runs.items()
     }
-    assert rented == {"stay:p3": B, "gpu-type": B, "packed": four, "multi-cloud": other}
-
-
-@pytest.mark.parametrize(("horizon", "moves"), [(119, 0), (121, 1)])
-def test_look_ahead_moves_if_its_horizon_saves_more(horizon, moves):
-    pieces = {A: [(0, 36.0, 1)], B: [(0, 72.0, 1), (1000, 18.0, 1)]}
-    market = small(trace(pieces, 1e6), job(10_000, boot=100.0, save=10.0, checkpoint_every=None))
-    assert play(market, policy(f"look-ahead:{horizon}s", market), START).count("moved") == moves
+    assert rented == {"stay:p3": B, "multi-cloud": other}
 
 
 def test_starts_that_are_not_covered_are_left_out_with_a_reason():
@@ -103,7 +96,7 @@ def test_what_was_never_watched_is_no_offer():
             r"nothing can be replayed in .* the job takes 20.8 days on the fastest offer",
         ),
         (100, ["stay:p9"], None, "no offer on which the job's speed is known; there are p3"),
-        (100, ["daily:every=soon"], None, "--policy daily:every=soon"),
+        (100, ["daily:every=6h"], None, "there is no such policy; did you mean daily"),
         (100, ["daily", "daily"], None, "policy daily is given twice"),
         (
             100,

@@ -20,9 +20,7 @@ FIXED = offer("p3@us-east-1z", "on-demand")
 HOUR = 3600.0
 NAMES = (
     "multi-cloud",
-    "daily:every=change",
-    "daily:every=1h",
-    "look-ahead:2h",
+    "daily",
     "spot-wait",
     "uniform-progress",
 )

@@ -6,25 +6,11 @@ from schedules import demand
 
 from stash.schedule.allocation import (
     choose_types,
-    fifo,
     fifo_aware,
     order_turns,
     priorities,
     shortest_remaining,
 )
-
-
-def test_fifo_keeps_what_runs_and_stops_at_the_first_that_does_not_fit():
-    here = demand([[1, 1]] * 4, [2, 2], gpus=[2, 1, 2, 1], running=[0, 1, -1, -1])
-    assert fifo(here).x.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
-
-
-def test_fifo_draws_a_type_by_its_seed_and_never_one_where_a_job_does_not_run():
-    here = demand([[1, 0, 1]] * 40, [50, 50, 50])
-    drawn = {seed: fifo(here, seed).x for seed in (0, 1)}
-    assert all(x[:, 1].sum() == 0 and 8 < x[:, 0].sum() < 32 for x in drawn.values())
-    assert (drawn[0] != drawn[1]).any()
-    assert (fifo(here, 1).x == drawn[1]).all()
 
 
 def test_aware_fifo_takes_the_fastest_free_type():

@@ -20,7 +20,7 @@ TWENTY = 20.0
 
 def test_first_come_first_served_by_hand():
     jobs = [job("a", 100), job("b", 50, submit=10)]
-    found = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY)
+    found = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo-aware"], TWENTY)
     assert found.finish.tolist() == [100, 150]
     assert found.held.tolist() == [100, 50]
     shown = figures(found, cluster(V=(1,)), ONE)
@@ -55,16 +55,13 @@ def test_a_spread_gang_is_as_slow_as_measured_and_the_loss_is_spreading():
         job("gang", 100, gpus=4, submit=1.0, model="g"),
     ]
     machines = cluster(V=(3, 3))
-    found = simulate(held, machines, rates, POLICIES["fifo"], 10.0)
+    found = simulate(held, machines, rates, POLICIES["fifo-aware"], 10.0)
     # Both single jobs fill one node's; the gang's fewest nodes are two here anyway, so nothing is lost.
     assert found.lost["spreading"].sum() == 0
     gangs = [job("first", 100, 4, model="g"), job("second", 100, 4, submit=1.0, model="g")]
-    small = simulate(gangs, cluster(V=(4, 2, 2)), rates, POLICIES["fifo"], 10.0)
+    small = simulate(gangs, cluster(V=(4, 2, 2)), rates, POLICIES["fifo-aware"], 10.0)
     assert small.finish.tolist() == pytest.approx([100 / 2, 1 + 100 / 0.5])
     assert small.lost["spreading"].sum() == pytest.approx(4 * 200 * 0.75)
-    # With preemption a round moves the second one to where the first was: 0.5 a second until 60, then 2.
-    moved = simulate(gangs, cluster(V=(4, 2, 2)), rates, POLICIES["srtf"], 60.0)
-    assert moved.finish[1] == pytest.approx(60 + (100 - 59 * 0.5) / 2)
 
 
 def test_where_a_gang_goes():
@@ -118,10 +115,6 @@ def test_gpu_seconds_are_conserved_and_all_work_is_done(
         assert total == pytest.approx(machines.gpus * found.end), name
         assert np.isfinite(found.finish).all(), name
         assert (found.finish >= found.submit + found.held - 1e-6).all()
-        if policy.seeded:
-            assert (
-                simulate(jobs, machines, rates, policy).finish.tolist() == found.finish.tolist()
-            ), name
         assert found.end >= bounds(jobs, machines, rates).makespan_seconds * (1 - 1e-6), name
 
 
@@ -129,7 +122,7 @@ def test_finish_time_ratios_by_hand():
     # Two alike on one GPU, one after the other: 2 jobs until 100, then 1. m is 2 and 1.5; alone on 1/m: 200 and 150.
     jobs = [job("a", 100), job("b", 100)]
     shown = figures(
-        simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY), cluster(V=(1,)), ONE
+        simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo-aware"], TWENTY), cluster(V=(1,)), ONE
     )
     assert shown.rho_worst == pytest.approx(200 / 150)
     assert shown.rho_mean == pytest.approx((100 / 200 + 200 / 150) / 2)
@@ -145,4 +138,4 @@ def test_overload_is_said_and_a_bound_counts_late_arrivals():
 
 def test_a_job_without_a_rate_is_refused():
     with pytest.raises(UserError, match="lost has no rate on any type"):
-        simulate([job("lost", 5, model="other")], cluster(V=(1,)), ONE, POLICIES["fifo"])
+        simulate([job("lost", 5, model="other")], cluster(V=(1,)), ONE, POLICIES["fifo-aware"])

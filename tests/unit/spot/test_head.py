@@ -37,7 +37,7 @@ def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events
         job="job.py:job",
         checkpoints=str(tmp_path),
         servers=("server1",),
-        workers=(WorkerPlace("worker1", "t4", 8, 0.0),),
+        workers=(WorkerPlace("worker1", "t4", 8),),
         checkpoint_seconds=1.0,
     )
     fleet = SlowToStart()

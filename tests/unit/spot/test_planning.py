@@ -255,33 +255,6 @@ def test_an_unknown_type_of_the_plans_own_fleet_is_said():
         plan_with_revocations(tight(), {"k80": BRISK})
 
 
-def with_prices(plan, times):
-    """Made again, with on-demand prices so many times those of spot machines."""
-    kinds = tuple(
-        kind.model_copy(update={"on_demand_dollars_per_hour": times * kind.dollars_per_hour})
-        for kind in plan.pool.types
-    )
-    pool = plan.pool.model_copy(update={"types": kinds})
-    return provision(FleetWish(pool, plan.loss, plan.deadline_seconds))
-
-
-def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean():
-    often = RevocationRate(5 / HOUR, "stated")
-    plan = with_prices(tight(), 1.2)
-    found = plan_with_revocations(plan, everywhere(often))
-    assert 0 < len(found.chosen.on_demand) < len(found.chosen.workers)
-    assert {each.type for each in found.risk.lives} == set(found.chosen.workers) - set(
-        found.chosen.on_demand
-    )
-    # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
-    assert found.risk.dollars.value < found.risk.on_demand_dollars
-    assert keeps_limits(found)
-    fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]
-    assert [kind.dollars_per_hour for kind in fixed] == [
-        kind.on_demand_dollars_per_hour for kind in fixed
-    ]
-
-
 def test_a_plan_without_a_fleet_has_no_risk():
     plan = tight(deadline=100)
     assert plan_with_revocations(plan, everywhere(BRISK)) == plan

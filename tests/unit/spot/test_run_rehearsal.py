@@ -13,15 +13,8 @@ from fleet_pools import dated_plan as plan
 from stash.core.errors import JobError, UserError
 from stash.core.jsonl import Tail, append_row
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.build_rehearsal import (
-    EmulatedFleet,
-    RehearsedFleet,
-    emulate_fleet,
-    least_slower,
-)
 from stash.spot.emulate.revocations import Revocation, moments
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
-from stash.spot.fleet_records import FleetPool
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace
 
 ORDERS = TrainingOrders(
@@ -49,9 +42,6 @@ class _Ground:
         self.killed_by: int | None = 1
 
     def start(self): ...
-
-    def launch(self, name):
-        self.asked.append(("launch", name))
 
     def vanish(self, name):
         self.asked.append(("vanish", name))
@@ -96,13 +86,13 @@ def _run(folder, steps, *taken):
     return played, ground
 
 
-def test_who_is_wanted_is_launched_and_who_is_revoked_vanishes(tmp_path):
+def test_who_is_wanted_is_known_by_type_and_who_is_revoked_vanishes(tmp_path):
     wanted = _says("wanted", "worker3", type="a", instead_of="worker1")
     append_row(
         tmp_path / UPDATES, seconds=1.0, worker="worker1", samples=8, staleness=0, loss=float("nan")
     )
     played, ground = _run(tmp_path, [*JOINED, wanted, ENDED], Revocation("worker1", 0.0))
-    assert sorted(ground.asked[:2]) == [("launch", "worker3"), ("vanish", "worker1")]
+    assert ground.asked[0] == ("vanish", "worker1")
     assert ground.asked[-1] == ("close", "")
     assert played.types == {"worker1": "a", "worker2": "b", "worker3": "a"}
     assert played.account.reason == "time is up"
@@ -181,70 +171,14 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path):
     assert [event.what for event in events] == ["joined", "joined", "began", "ended"]
 
 
-def _log(of, slower, loss):
-    fleet = None if slower is None else EmulatedFleet(slower, 1e6, 1e6, 0.0, {})
-    chosen = RehearsedFleet(servers=("server1",), workers=(), emulated=fleet, at_once=1)
+def _log(of, loss):
     orders = TrainingOrders(
         job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss
     )
     rehearsal = SimpleNamespace(account=Account(loss=float("nan")), types={})
-    on = "local" if slower is None else "testbed"
-    return spot_log(rehearsal, (Path("job.plan.json"), "job.py:job", on), of, chosen, orders)
+    return spot_log(rehearsal, (Path("job.plan.json"), "job.py:job", "local"), of, orders)
 
 
 def test_the_goal_is_the_loss_that_was_asked_for_else_the_plans():
-    assert _log(plan(), 5.0, None).goal_loss == plan().loss
-    assert _log(plan(), 5.0, 0.123).goal_loss == 0.123
-
-
-POOL = FleetPool.model_validate(
-    {
-        "as_of": "2026-11-22",
-        "source": "a test",
-        "exchange_bytes": 10e6,
-        "worker_bytes_per_second": 100e6,
-        "pcie_bytes_per_second": 1e10,
-        "server": {
-            "count": 2,
-            "bytes_per_second": 400e6,
-            "dollars_per_hour": 0.1,
-            "apply_seconds": 0.08,
-            "cores": 4,
-        },
-        "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
-        "types": [
-            {"name": "a", "batch": 32, "samples_per_second": 64, "quota": 4, "dollars_per_hour": 1}
-        ],
-    }
-)
-
-
-def test_everything_takes_as_many_times_longer_as_is_asked():
-    plain, slow = emulate_fleet(POOL, 10e6, 1), emulate_fleet(POOL, 10e6, 4)
-    # 0.5 s for an iteration, of which 2 × 0.1 s on the worker's own link and 0.01 s of each server's work
-    assert plain.pace == {"a": pytest.approx(0.29)}
-    assert plain.apply_seconds == pytest.approx(0.01)
-    assert (plain.worker_rate, plain.server_rate) == (100e6, 400e6)
-    assert slow.pace == {"a": pytest.approx(4 * 0.29)}
-    assert slow.apply_seconds == pytest.approx(0.04)
-    assert (slow.worker_rate, slow.server_rate) == (25e6, 100e6)
-
-
-def test_a_smaller_job_gets_slower_links_so_that_its_exchange_takes_as_long():
-    found = emulate_fleet(POOL, 1e6, 1)
-    assert 1e6 / found.worker_rate == pytest.approx(0.1)
-
-
-def test_a_pool_that_contradicts_itself_is_told():
-    wrong = POOL.model_copy(update={"worker_bytes_per_second": 10e6})
-    with pytest.raises(UserError, match="less time for an iteration than for its exchange alone"):
-        emulate_fleet(wrong, 10e6, 1)
-
-
-def test_it_is_played_no_slower_than_this_machine_needs():
-    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 1e-4, 2) == 1
-    assert least_slower(POOL, {"a": 4}, 8.0, 10e6, 1e-4, 2) == 2  # 160 MB/s are too much to move
-    # 0.64 s of computing have to fit twice
-    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5
-    with pytest.raises(UserError, match="smaller model or batch"):
-        least_slower(POOL, {"a": 1}, 2.0, 10e6, 100.0, 2)
+    assert _log(plan(), None).goal_loss == plan().loss
+    assert _log(plan(), 0.123).goal_loss == 0.123

@@ -18,7 +18,7 @@ from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_head, send_head
 from stash.spot.train.ledger import DataLease, lease_tag
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
-from stash.spot.train.worker import Pacing, Trainer, work
+from stash.spot.train.worker import Trainer, work
 from tests.faults.server_attacks import ATTACKS, Loot, attack
 
 KEYS = RunKeys(b"the run's secret", b"the coordinator's")
@@ -65,7 +65,7 @@ class _Desk:
 def _trained(shard, address, meanwhile=0.0, job=JOB):
     desk = _Desk(address)
     threading.Timer(meanwhile, desk.enough.set).start()
-    work("worker1", Trainer(job, 1, 8), desk, Pacing(), KEYS.run)
+    work("worker1", Trainer(job, 1, 8), desk, KEYS.run)
     assert shard.applied.ranges == ((0, 8 * UPDATES),)
     assert desk.coordinator.books().wrong is None
     assert desk.coordinator.books().reissued == 0

@@ -1,9 +1,8 @@
 """What a run's rows say of its fleets and of who took over."""
 
 import pytest
-from fleet_pools import published_pool
 
-from stash.spot.model.stretches import outages, predicted_speed, stretches, takeovers
+from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.run_records import SpotEvent, SpotUpdates
 
 
@@ -28,20 +27,17 @@ TYPES = {"worker1": "a", "worker2": "b"}
 
 def test_the_run_is_cut_where_the_fleet_changed():
     updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 20.0, 1.0))
-    found = stretches(
-        updates, TYPES, [], lambda workers: 2.0 * workers.get("a", 0) + workers.get("b", 0)
-    )
+    found = stretches(updates, TYPES, [])
     assert [(each.start, each.stop, each.workers) for each in found] == [
         (0.0, 20.0, {"a": 1, "b": 1}),
         (20.0, 40.0, {"a": 1}),
     ]
     assert [each.observed_rate for each in found] == pytest.approx([3.0, 2.0])
-    assert [each.predicted for each in found] == [3.0, 2.0]
 
 
 def test_times_without_a_server_and_too_few_updates_are_left_out():
     updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 1.0, 1.0))
-    found = stretches(updates, TYPES, [(10.0, 15.0)], lambda workers: None)
+    found = stretches(updates, TYPES, [(10.0, 15.0)])
     assert [(each.start, each.stop) for each in found] == [(1.0, 10.0), (15.0, 40.0)]
     assert found[0].predicted is None
 
@@ -76,11 +72,3 @@ def test_takeovers_tell_who_was_told_from_who_was_missed():
     assert (noticed.decided_seconds, noticed.joined_seconds) == pytest.approx((0.1, 4.0))
     assert (missed.gone, missed.notice, missed.joined_seconds) == ("worker2", None, None)
     assert (missed.noticed_seconds, missed.decided_seconds) == pytest.approx((6.0, 0.2))
-
-
-def test_a_lone_workers_predicted_speed_is_its_own():
-    pool = published_pool()
-    alone = 1 / pool.types[0].single_seconds
-    assert predicted_speed(pool, {"p3.2xlarge": 1}) == pytest.approx(alone)
-    assert predicted_speed(pool, {}) == 0.0
-    assert alone < predicted_speed(pool, {"p3.2xlarge": 2}) < 2 * alone

@@ -29,7 +29,7 @@ from stash.spot.train.server import (
     save_model,
     shares,
 )
-from stash.spot.train.worker import Pacing, Trainer, UpdateReport, work
+from stash.spot.train.worker import Trainer, UpdateReport, work
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
@@ -165,7 +165,7 @@ class _Run:
 
     def _one(self, name):
         trainer = Trainer(self.job, 2, 8)
-        work(name, trainer, self, Pacing(), KEYS.run)
+        work(name, trainer, self, KEYS.run)
         trainer.feed.close()
 
     def next_lease(self, worker, finished):
@@ -443,7 +443,7 @@ def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong):
         return loss, gradients
 
     trainer.gradients = spoiled
-    assert work("a", trainer, run.coordinator, Pacing(), KEYS.run) == 0
+    assert work("a", trainer, run.coordinator, KEYS.run) == 0
     failure = run.coordinator.take_updates()[2]
     assert (failure.worker, failure.lease) == ("a", DataLease(0, 8))
     run.close()

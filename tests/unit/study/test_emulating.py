@@ -87,29 +87,3 @@ def test_results_are_the_instances_seconds_and_samples():
     )
     assert found.samples_per_second == pytest.approx(2 * 4 * (plain.samples_per_second or 0))
     assert found.shares == plain.shares
-
-
-def test_links_follow_from_the_gpus_that_a_machine_gets():
-    whole, half, apart = (
-        bed(made(f"ranks: 2, gpus: {gpus}")[0])
-        for gpus in ("[0, 1, 2, 3]", "[0, 1, 4, 5]", "[0, 1, 6, 7]")
-    )
-    rates = [unscaled(each, each.interconnect) for each in (whole, half, apart)]
-    assert rates[0] == pytest.approx(2 * rates[1])
-    assert rates[2] < rates[1]
-    assert "GPUs 0, 1, 2, 3 of a mesh have 2 rings of NVLinks" in whole.facts[0]
-    assert "no ring of NVLinks, so PCIe" in apart.facts[0]
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ("gpus: [0, 1, 2]", r"`gpus:` names 4 different GPUs from 0 to 7 here, not 0, 1, 2"),
-        ("gpus: [0, 1, 2, 2]", r"names 4 different GPUs"),
-        ("gpus: [0, 1, 2, 8]", r"names 4 different GPUs"),
-        ("gpus: [0, 1, 2, 3], interconnect: 1GB/s", r"give either `gpus:`"),
-    ],
-)
-def test_gpus_that_cannot_be_had_are_refused(fields, why):
-    with pytest.raises(UserError, match=why):
-        made(fields)

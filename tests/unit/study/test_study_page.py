@@ -13,7 +13,6 @@ from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.study.figures import make_matrix
 from stash.study.page import page, whole_table
-from stash.study.regression import line_grids
 from stash.study.results import StudyResult, find_twins, make_results
 from stash.study.status import StudyReading
 from stash.ui.charts.chart import Bar, Grid
@@ -160,21 +159,6 @@ def test_cost_is_told_warm_and_cold(whole):
 
 def test_a_stall_that_no_cell_knows_is_said_to_be_unknown_with_the_reason(tmp_path):
     assert make_matrix(*found(tmp_path), "fetch") == "Fetch stall: not asked for (--rungs)."
-
-
-def test_the_papers_line_goes_through_the_models_of_each_place(tmp_path):
-    text = """
-workloads: [{zoo: resnet18}, {zoo: resnet50}, {zoo: resnet34_nobn}, {zoo: vgg11}, {zoo: vgg16_bn}]
-batches: 32
-targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance: p3.2xlarge}]
-"""
-    _, every, _ = many(text, tmp_path)
-    (lines,) = line_grids(every)
-    (row,) = lines.rows
-    assert row[:3] == ("p3.8xlarge", "32", "5")
-    # µs for a megabyte: three of four devices' exchange over 60 GB/s, by hand
-    assert row[5].startswith("50.")
-    assert line_grids(every[:6]) == ()
 
 
 def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path):

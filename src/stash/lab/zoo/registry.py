@@ -39,8 +39,7 @@ class WorkloadSpec:
 
     name: str
     group: str
-    """``paper`` (the grid of ICDCS 2023), ``feature study`` (its models of other depth, without residual links or
-    batch norm) or ``more``."""
+    """``paper`` (the grid of ICDCS 2023), ``depth`` (its ResNets and VGGs of other depths) or ``more``."""
     kind: str
     """Kind of data it reads: ``images``, ``text``, ``audio`` or ``clicks``."""
     builder: str

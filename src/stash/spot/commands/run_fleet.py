@@ -20,7 +20,6 @@ from stash.core.printable import print_note, print_written, printable, printable
 from stash.ui.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.emulate.build_rehearsal import RehearsedFleet
     from stash.spot.emulate.revocations import Revocation
     from stash.spot.emulate.run_rehearsal import Rehearsal
     from stash.spot.fleet_records import FleetPlan
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
 _SECONDS, _EVERY_SECONDS = 60.0, 20.0
 """How long a rehearsal trains, and between checkpoints, unless that is given."""
-RunPlace = Literal["cloud", "testbed", "local"]
-RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "testbed": "testbed", "local": "local"}
-_RENTED, _HERE = "Machines to rent (--on cloud)", "Training here (--on testbed, --on local)"
+RunPlace = Literal["cloud", "local"]
+RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "local": "local"}
+_RENTED, _HERE = "Machines to rent (--on cloud)", "Training here (--on local)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class RunOptions(Options):
     job: str = argument("FILE.py:JOB", "File and name of a stash.spot.Job, like job.py:job.")
     on: RunPlace = option(
         "PLACE",
-        "Train locally, on a testbed (root), or on rented machines (cloud).",
+        "Train on this machine (local), or on rented ones (cloud).",
         parsers.one_of(RUN_PLACES),
         default="cloud",
     )
@@ -96,7 +95,7 @@ class RunOptions(Options):
                 "--rent starts machines that cost money; limit it, like --max-dollars 40"
             )
         self._refuse(
-            "is of training here; add --on testbed or --on local",
+            "is of training here; add --on local",
             *("revoke", "seconds", "loss", "checkpoint_dir", "checkpoint_every", "output"),
         )
 
@@ -110,7 +109,7 @@ def run(options: RunOptions) -> None:
     """Train a plan's fleet here, or rent it with SkyPilot.
 
     Examples:
-      stash spot run job.plan.json job.py:job --on testbed --revoke worker2@40s,notice=20s
+      stash spot run job.plan.json job.py:job --on local --revoke worker2@40s,notice=20s
       stash spot run job.plan.json job.py:job --infra aws/us-east-1 > rent.sh
       stash spot run job.plan.json job.py:job --infra aws/us-east-1 --max-dollars 40 --rent
     """
@@ -132,7 +131,7 @@ def _rent(options: RunOptions) -> None:
     if options.infra is None:
         raise UserError(
             "name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes); to train here, "
-            "add --on testbed or --on local"
+            "add --on local"
         )
     plan, work = read_plan(options.plan), Path.cwd().resolve()
     check_prices(plan, date.today())
@@ -186,7 +185,7 @@ def _rehearse(options: RunOptions) -> None:
         options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX
     )
     require_ray()
-    chosen = rehearsed_fleet(chosen_by, job, options.on == "testbed")
+    chosen = rehearsed_fleet(chosen_by, job)
     names = {each.name: each.type for each in chosen.workers}
     _check_revocations(revocations, names, chosen.servers, limit)
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
@@ -195,10 +194,7 @@ def _rehearse(options: RunOptions) -> None:
         orders = orders_of(
             chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS
         )
-        spares = sum(
-            max(sum(each.who in pair for pair in names.items()), 1) for each in revocations
-        )
-        backend = TrainingBackend(orders, Path(folder), chosen.emulated, spares)
+        backend = TrainingBackend(orders, Path(folder))
         zero: list[float] = []
         """When training began."""
 
@@ -213,7 +209,7 @@ def _rehearse(options: RunOptions) -> None:
         try:
             rehearsal.run()
         finally:
-            _keep(rehearsal, options, chosen_by, chosen, orders, target)
+            _keep(rehearsal, options, chosen_by, orders, target)
     if rehearsal.account.died:
         raise JobError(f"{rehearsal.account.reason}; {_resume(kept)}")
     if rehearsal.account.error is not None:
@@ -258,7 +254,6 @@ def _keep(
     rehearsal: Rehearsal,
     options: RunOptions,
     plan: FleetPlan,
-    chosen: RehearsedFleet,
     orders: TrainingOrders,
     target: Path,
 ) -> None:
@@ -270,7 +265,7 @@ def _keep(
     from stash.spot.spot_files import save_spot_log
 
     named = (options.plan, options.job, options.on)
-    log = spot_log(rehearsal, named, plan, chosen, orders)
+    log = spot_log(rehearsal, named, plan, orders)
     with postpone_requests():
         save_spot_log(log, target)
     print()

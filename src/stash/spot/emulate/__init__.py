@@ -1,1 +1,1 @@
-"""Rehearses a fleet here or on emulated hosts, and takes workers away."""
+"""Rehearses a fleet on this machine, and takes workers away."""

@@ -1,4 +1,4 @@
-"""Rehearses an asynchronous training: launches who is wanted, takes away who is revoked, and keeps the run's log.
+"""Rehearses an asynchronous training: takes away who is revoked, and keeps the run's log.
 
 The head decides; this is what a cloud would do to it. However it ends, there is an account of what happened, and the
 servers' checkpoints are where the orders say.
@@ -20,7 +20,6 @@ from stash.core.jsonl import Tail, append_row
 from stash.core.records.base import utc_now
 from stash.core.version import __version__
 from stash.spot.emulate.backends import TrainingBackend
-from stash.spot.emulate.build_rehearsal import RehearsedFleet
 from stash.spot.emulate.revocations import RevocationMoment
 from stash.spot.fleet_records import FleetPlan
 from stash.spot.model.stretches import outages, stretches, takeovers
@@ -176,10 +175,8 @@ class Rehearsal:
             self._there.add(event.who)
         elif event.what in ("left", "lost", "server lost"):
             self._there.discard(event.who)
-        elif event.what == "wanted":
-            if event.type is not None and event.type != "server":
-                self.types[event.who] = event.type
-            self._backend.launch(event.who)
+        elif event.what == "wanted" and event.type is not None and event.type != "server":
+            self.types[event.who] = event.type
         self._listener(event)
 
     def _revoke(self, moment: RevocationMoment) -> None:
@@ -201,10 +198,9 @@ def spot_log(
     rehearsal: Rehearsal,
     named: tuple[Path, str, str],
     plan: FleetPlan,
-    chosen: RehearsedFleet,
     orders: TrainingOrders,
 ) -> SpotLog:
-    """The account of a run as the log that is kept of it, with what its plan predicts of each fleet that it had.
+    """The account of a run as the log that is kept of it.
 
     ``named``: the plan's file, the job, and where it was played.
     """
@@ -216,7 +212,7 @@ def spot_log(
         plan=str(path),
         job=job,
         on=cast(SpotGround, on),
-        slower=1.0 if chosen.emulated is None else chosen.emulated.slower,
+        slower=1.0,
         servers=len(orders.servers),
         reason=account.reason,
         seconds=times[-1] - times[0] if len(times) > 1 else None,
@@ -226,7 +222,6 @@ def spot_log(
             account.updates,
             rehearsal.types,
             outages(account.events, times[-1] if times else 0.0),
-            lambda workers: chosen.updates_per_second(plan, dict(workers)),
         ),
         takeovers=takeovers(account.events, account.updates),
         events=account.events,

@@ -1,4 +1,4 @@
-"""What a run's updates and events show: how fast each fleet was that it had, what was predicted of it, and takeovers.
+"""What a run's updates and events show: how fast each fleet was that it had, and takeovers.
 
 A fleet is who made updates, not who was reported to be there: a worker belongs to it from its first update to its
 last. Pure: rows in, records out.
@@ -7,32 +7,21 @@ last. Pure: rows in, records out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from stash.spot.fleet_records import FleetPool
-from stash.spot.model.queueing import seconds_of
 from stash.spot.run_records import SpotEvent, SpotStretch, SpotTakeover, SpotUpdates
 
 MIN_UPDATES = 10
 """Of a stretch that is worth comparing: fewer say little of a speed."""
 
 
-def predicted_speed(pool: FleetPool, workers: Mapping[str, int]) -> float:
-    """Updates per second of a fleet of the pool's types; 0 of no workers."""
-    counts = np.array([[float(workers.get(kind.name, 0)) for kind in pool.types]])
-    if not counts.any():
-        return 0.0
-    return float((counts / seconds_of(pool, counts)).sum())
-
-
 def stretches(
     updates: SpotUpdates,
     types: Mapping[str, str],
     outages: Sequence[tuple[float, float]],
-    predict: Callable[[Mapping[str, int]], float | None],
 ) -> tuple[SpotStretch, ...]:
     """The run cut wherever the fleet changed; ``types`` of workers by name, ``outages`` of servers.
 
@@ -60,9 +49,7 @@ def stretches(
         )
         workers = dict(sorted(there.items()))
         found.append(
-            SpotStretch(
-                start=start, stop=stop, workers=workers, updates=inside, predicted=predict(workers)
-            )
+            SpotStretch(start=start, stop=stop, workers=workers, updates=inside, predicted=None)
         )
     return tuple(found)
 

@@ -26,25 +26,22 @@ _PLACES = {"testbed": "an emulated cluster"}
 
 
 def page(log: SpotLog, source: str = "") -> Page:
-    """Who was there, how fast it went and how far, against what was predicted; and everything that happened."""
+    """Who was there, how fast it went and how far; and everything that happened."""
     rates, began, books = (
         _rates(log),
         log.updates.seconds[0] if log.updates.seconds else None,
         log.books,
     )
     slower = f", {log.slower:g} times slower than planned" if log.slower != 1 else ""
-    observed, predicted = rates["updates_per_second"], rates["predicted_updates_per_second"]
+    observed = rates["updates_per_second"]
     speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
-    expected = "nothing was predicted of it"
-    if observed is not None and predicted:
-        expected = f"predicted {predicted:.3g} ({(observed / predicted - 1) * 100:+.1f} %)"
     booked = "how the leases stand is unknown: it ended too suddenly"
     if books is not None:
         kept = "no lease lost, none trained on twice" if books.wrong is None else "see below"
         booked = f"{books.done:,} samples trained on, {format_count(books.reissued, 'lease')} given out again: {kept}"
     number = _UNKNOWN if log.loss is None else f"{log.loss:.4g}"
     sums = (
-        f"{speed}; {expected}",
+        speed,
         f"loss {number} (mean of the last {log.loss_window} updates); {_stale(log)}",
         booked,
     )
@@ -82,9 +79,9 @@ def _grids(log: SpotLog) -> Iterator[Grid]:
         (event.at for event in log.events if event.what == "began" and event.at is not None), 0.0
     )
     if log.stretches:
-        head = ("updates/s", "predicted", "off", "fleet")
+        head = ("updates/s", "fleet")
         rows = tuple(_stretch(each, began) for each in log.stretches)
-        yield Grid("", head, rows, frozenset({0, 4}), first="seconds", prose=True)
+        yield Grid("", head, rows, frozenset({0, 2}), first="seconds", prose=True)
     if log.takeovers:
         head_of_takeovers = ("notice", "missed", "decided", "joined", "by")
         rows = tuple(map(_takeover, log.takeovers))
@@ -99,12 +96,8 @@ def _stale(log: SpotLog) -> str:
 
 
 def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
-    predicted = "" if found.predicted is None else f"{found.predicted:.3g}"
-    error = (
-        "" if not found.predicted else f"{(found.observed_rate / found.predicted - 1) * 100:+.1f} %"
-    )
     times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
-    return times, f"{found.observed_rate:.3g}", predicted, error, fleet(found.workers)
+    return times, f"{found.observed_rate:.3g}", fleet(found.workers)
 
 
 def _takeover(found: SpotTakeover) -> tuple[str, ...]:

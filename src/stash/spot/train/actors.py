@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stash.api import TESTBED_MARK, go_first
 from stash.core.errors import JobError, StashError, UserError, one_line
 from stash.core.imports import require_package
 from stash.core.membership import TOKEN, address_towards
@@ -24,7 +23,7 @@ from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import Range
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
-from stash.spot.train.worker import Address, Pacing, Trainer, devices_here, work
+from stash.spot.train.worker import Address, Trainer, devices_here, work
 
 if TYPE_CHECKING:
     from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
@@ -85,10 +84,7 @@ class ServerActor:
     def arrive(self) -> tuple[Address, int, tuple[str, ...]]:
         """Return its address, its version, and what was wrong with newer checkpoints; raises UserError."""
         orders = self._orders
-        _prefer_exchange()
-        self._shard = ParameterShard(
-            load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds
-        )
+        self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers))
         found = self._shard.resume(Path(orders.checkpoints))
         keys = RunKeys(run_secret(), self._lease_key)
         most = _MAX_WORKERS * len(orders.workers) + _MORE_WORKERS
@@ -123,7 +119,6 @@ class WorkerActor:
 
     def arrive(self) -> None:
         """Make the job's parts and join; raises UserError."""
-        _prefer_exchange()
         place, job = self._place, load_job(self._orders.job)
         self._trainer = Trainer(
             job, len(self._orders.servers), place.samples, devices_here(place.gpus)
@@ -140,17 +135,10 @@ class WorkerActor:
                 self._place.name,
                 self._trainer,
                 coordinator,
-                Pacing(self._place.seconds),
                 run_secret(),
             )
         finally:
             self._trainer.feed.close()
-
-
-def _prefer_exchange() -> None:
-    """Emulated hosts share cores, which real ones would not; exchanging takes little and must not wait for others."""
-    if TESTBED_MARK in os.environ:
-        go_first()
 
 
 class _RemoteCoordinator:

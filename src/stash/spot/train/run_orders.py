@@ -1,6 +1,6 @@
 """What one asynchronous training is asked to do, and what it writes while it does: lines of JSON in a folder.
 
-Whoever starts it (on a testbed, on this machine, on rented ones) writes orders and appends wishes; the program
+Whoever starts it (on this machine, on rented ones) writes orders and appends wishes; the program
 on the head (``head``) appends what happens. So either may die, and the other still knows. Pure but for the files.
 """
 
@@ -23,8 +23,6 @@ class WorkerPlace:
     type: str
     samples: int
     """Of a lease: the machine's batch."""
-    seconds: float = 0.0
-    """Of an iteration without its exchange, at least: how an emulated machine differs from this one."""
     gpus: int = 1
     """That share a lease, as far as the machine has them."""
 
@@ -44,8 +42,6 @@ class TrainingOrders:
     loss: float | None = None
     """To be reached by the running mean."""
     checkpoint_seconds: float = 30.0
-    apply_seconds: float = 0.0
-    """That an update keeps a server busy, at least: emulated."""
     at_once: int = 1
     """Workers that a server lets send, or receive, at the same time: as many as it takes to fill its link."""
     address: str | None = None

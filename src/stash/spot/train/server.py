@@ -12,7 +12,6 @@ import io
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
@@ -69,13 +68,10 @@ def shares(sizes: Mapping[str, int], servers: int) -> tuple[tuple[str, ...], ...
 class ParameterShard:
     """What one server keeps: parameters, optimizer state, and which samples it has applied, each once.
 
-    All of that is in its checkpoints, so that nothing else has to be saved with them. ``apply_seconds`` emulates a
-    slower machine: how long an update takes at least.
+    All of that is in its checkpoints, so that nothing else has to be saved with them.
     """
 
-    def __init__(
-        self, job: ElasticJob, number: int, servers: int, apply_seconds: float = 0.0
-    ) -> None:
+    def __init__(self, job: ElasticJob, number: int, servers: int) -> None:
         whole = build_model(job)
         self.number, self.servers = number, servers
         names = list_parts(whole, servers)[number]
@@ -89,7 +85,6 @@ class ParameterShard:
         """Ends with the first error that is not a connection's; whoever follows the server waits for it."""
         self.applied = Spans()
         self.version = 0
-        self._apply_seconds = apply_seconds
         self._lock = threading.Lock()
         self._saving = threading.Lock()
 
@@ -106,7 +101,6 @@ class ParameterShard:
         ``out`` may be ``tray``. Raises JobError if the update fails, which ``failure`` then has.
         """
         with self._lock:
-            began = time.monotonic()
             if self.applied.holds(lease.start, lease.stop):
                 outcome = FrameKind.REPEATED
             elif self.applied.touches(lease.start, lease.stop):
@@ -116,7 +110,6 @@ class ParameterShard:
                 self.applied.add(lease.start, lease.stop)
                 self.version += 1
                 outcome = FrameKind.APPLIED
-                time.sleep(max(0.0, began + self._apply_seconds - time.monotonic()))
             out.fill(self.tensors)
             return outcome, self.version
 

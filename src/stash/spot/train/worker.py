@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -71,20 +71,6 @@ class CoordinatorClient(Protocol):
 
     def servers(self) -> tuple[Address, ...]:
         """Waits until all servers have an address; none of them when the training is over."""
-
-
-@dataclass
-class Pacing:
-    """How an emulated machine differs from this one: everything but the exchange takes ``seconds`` at least."""
-
-    seconds: float = 0.0
-    _began: float = field(default_factory=time.monotonic)
-
-    def begin(self) -> None:
-        self._began = time.monotonic()
-
-    def wait(self) -> None:
-        time.sleep(max(0.0, self._began + self.seconds - time.monotonic()))
 
 
 class ServerLinks:
@@ -238,9 +224,7 @@ def devices_here(gpus: int) -> list[torch.device]:
     return [torch.device("cuda", number) for number in range(min(gpus, torch.cuda.device_count()))]
 
 
-def work(
-    name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pacing, secret: bytes
-) -> int:
+def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, secret: bytes) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
     done, report = 0, None
     for links in _connections(trainer, coordinator, secret, name):
@@ -259,9 +243,7 @@ def work(
                     report = UpdateReport(lease, False, False, loss, 0, finite=False)
                     trainer.load(links.pull())
                     continue
-                pacing.wait()
                 outcomes, staleness, values = links.push(lease, gradients)
-                pacing.begin()
                 trainer.load(values)
                 refused = FrameKind.REFUSED in outcomes
                 report = UpdateReport(lease, not refused, refused, loss, staleness)

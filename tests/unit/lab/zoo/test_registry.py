@@ -22,11 +22,8 @@ TRAINED = [
     "squeezenet1_0",
     "mobilenet_v2",
     "shufflenet_v2_x0_5",
-    "resnet10",
-    "resnet10_noskip",
-    "resnet10_nobn",
-    "resnet50_noskip",
-    "resnet50_nobn",
+    "resnet18",
+    "vgg11_bn",
     "m5",
     "dlrm",
 ]
@@ -39,13 +36,6 @@ def on_meta(name):
 
 def test_the_paper_s_grid_is_complete():
     assert {name for name, item in WORKLOADS.items() if item.group == "paper"} == PAPER
-    for depth in (10, 12, 16, 18, 34, 50, 101, 152):
-        assert {
-            f"resnet{depth}",
-            f"resnet{depth}_noskip",
-            f"resnet{depth}_nobn",
-        } <= WORKLOADS.keys()
-    assert {"vgg11", "vgg13", "vgg16", "vgg19"} <= WORKLOADS.keys()
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
