@@ -2,7 +2,8 @@
 
 Every two rows of a series (one source, model, batch, precision) that differ in the GPU are a case in each direction:
 the first is given, the second predicted. *Left out* says which rows the scale was fitted without: the model on the
-second GPU, the model anywhere, the second GPU whatever it trains, both, or the whole source. The rules are powers of
+second GPU, the model anywhere, the second GPU whatever it trains, both, or the whole source. Its constants are those
+under which the rows of all other sources are most probable (``--fit`` prints those of all). The rules are powers of
 memory rate and FLOP/s.
 """
 
@@ -16,6 +17,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
 from scipy.stats import t
 
 from bench.machine import arguments
@@ -24,8 +26,10 @@ from stash.catalog.reference import Speed, speeds
 from stash.predict.compute_ratios import batch_exponent
 from stash.predict.draws import Draws
 from stash.predict.gpu_scale import (
+    FITTED,
     WHOLE_JOBS,
     GpuScale,
+    ScaleConstants,
     cell_of,
     run_spread,
     sheet_rates,
@@ -53,6 +57,10 @@ _RULES = {
 """Powers of memory rate and FLOP/s."""
 
 
+def _set_of(row: Speed) -> str:
+    return next((name for start, name in _SETS.items() if row.source.startswith(start)), "others")
+
+
 class Case(NamedTuple):
     """One row given, another of its series predicted: seconds on its GPU over those on the first's."""
 
@@ -66,10 +74,7 @@ class Case(NamedTuple):
     @property
     def sets(self) -> tuple[str, ...]:
         """What it is counted with: its source, and what its GPU does not limit by itself as well."""
-        found = next(
-            (name for start, name in _SETS.items() if self.second.source.startswith(start)),
-            "others",
-        )
+        found = _set_of(self.second)
         return (
             (found, f"{found}, Recommendation alone")
             if self.second.key == "recommendation"
@@ -165,14 +170,27 @@ def _rules(case: Case) -> dict[str, float]:
 
 
 def _scale_without(name: str, case: Case) -> GpuScale:
-    return _fit_scale(tuple(LEFT_OUT[name](case, row) for row in speeds()))
+    dropped = tuple(LEFT_OUT[name](case, row) for row in speeds())
+    return _fit_scale(dropped, case.sets[0])
 
 
 @cache
-def _fit_scale(dropped: tuple[bool, ...]) -> GpuScale:
-    return GpuScale(
-        [row for row, drop in zip(speeds(), dropped, strict=True) if not drop], shipped_sheets()
-    )
+def _fit_scale(dropped: tuple[bool, ...], constants_without: str) -> GpuScale:
+    rows = [row for row, drop in zip(speeds(), dropped, strict=True) if not drop]
+    return GpuScale(rows, shipped_sheets(), fit_constants(constants_without))
+
+
+@cache
+def fit_constants(without: str | None = None) -> ScaleConstants:
+    """Under which all rows but those of one set are most probable."""
+    rows = [row for row in speeds() if _set_of(row) != without]
+
+    def improbability(logarithms: np.ndarray) -> float:
+        constants = ScaleConstants(*np.exp(logarithms).tolist())
+        return -GpuScale(rows, shipped_sheets(), constants).log_density()
+
+    found = minimize(improbability, np.log(FITTED), method="L-BFGS-B", options={"maxiter": 20})
+    return ScaleConstants(*np.exp(found.x).tolist())
 
 
 def tails(splits: int = 20) -> str:
@@ -250,5 +268,9 @@ def step_seconds(row: Speed) -> float:
 
 
 if __name__ == "__main__":
-    arguments(__doc__)
-    print(section())
+    if arguments(
+        __doc__, fit=(False, "print the constants under which all rows are most probable")
+    ).fit:
+        print(fit_constants())
+    else:
+        print(section())
