@@ -3,7 +3,8 @@
 Every two rows of a series (one source, model, batch, precision) that differ in the GPU are a case in each direction:
 the first is given, the second predicted. *Left out* says which rows the scale was fitted without: the model on the
 second GPU, the model anywhere, the second GPU whatever it trains, both, or the whole source. Its constants are those
-under which the rows of all other sources are most probable (``--fit`` prints those of all). The rules are powers of
+under which the rows of all other sources are most probable; ``--fit`` prints those of all, and ``--shipped`` takes
+them. The rules are powers of
 memory rate and FLOP/s.
 """
 
@@ -18,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.stats import t
 
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
@@ -31,7 +31,6 @@ from stash.predict.gpu_scale import (
     GpuScale,
     ScaleConstants,
     cell_of,
-    run_spread,
     sheet_rates,
     shipped_sheets,
 )
@@ -96,8 +95,8 @@ LEFT_OUT: dict[str, Callable[[Case, Speed], bool]] = {
 """By what is left out: whether a row is."""
 
 
-def section() -> str:
-    found = list(predictions())
+def section(shipped: bool = False) -> str:
+    found = list(predictions(shipped=shipped))
     split = (
         f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
         f"the first. {' '.join((__doc__ or '').split())}"
@@ -107,7 +106,7 @@ def section() -> str:
         "What does not grow with the batch is the median of other models'.",
         list(other_batches()),
     )
-    return "\n\n".join((evidence("Another GPU", split, found), tails(), batches))
+    return "\n\n".join((evidence("Another GPU", split, found), batches))
 
 
 @cache
@@ -123,16 +122,17 @@ def cases() -> tuple[Case, ...]:
     )
 
 
-def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Prediction]:
+def predictions(
+    left_out: tuple[str, ...] = tuple(LEFT_OUT), shipped: bool = False
+) -> Iterator[Prediction]:
     """Each case by each split, a source of its own in the table."""
     for name in left_out:
         for belongs, of in sorted(_cases_by_set().items()):
             for case in of:
-                mean, deviation = _scale_without(name, case).ratio(
-                    *(cell_of(row, shipped_sheets()) for row in case),
-                    whole_jobs=case.second.source.startswith(WHOLE_JOBS),
+                mean, deviation = _scale_without(name, case, shipped).ratio(
+                    *(cell_of(row, shipped_sheets()) for row in case)
                 )
-                drawn = np.exp(mean + 1.96 * deviation * DRAWS.long_tailed("validation"))
+                drawn = np.exp(mean + deviation * DRAWS.normals("validation"))
                 one, other = case.first, case.second
                 label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
                 measured = math.exp(case.log_ratio)
@@ -169,15 +169,15 @@ def _rules(case: Case) -> dict[str, float]:
     return {name: memory**a * flops**b for name, (a, b) in _RULES.items()}
 
 
-def _scale_without(name: str, case: Case) -> GpuScale:
+def _scale_without(name: str, case: Case, shipped: bool = False) -> GpuScale:
     dropped = tuple(LEFT_OUT[name](case, row) for row in speeds())
-    return _fit_scale(dropped, case.sets[0])
+    return _fit_scale(dropped, FITTED if shipped else fit_constants(case.sets[0]))
 
 
 @cache
-def _fit_scale(dropped: tuple[bool, ...], constants_without: str) -> GpuScale:
+def _fit_scale(dropped: tuple[bool, ...], constants: ScaleConstants) -> GpuScale:
     rows = [row for row, drop in zip(speeds(), dropped, strict=True) if not drop]
-    return GpuScale(rows, shipped_sheets(), fit_constants(constants_without))
+    return GpuScale(rows, shipped_sheets(), constants)
 
 
 @cache
@@ -193,39 +193,6 @@ def fit_constants(without: str | None = None) -> ScaleConstants:
     return ScaleConstants(*np.exp(found.x).tolist())
 
 
-def tails(splits: int = 20) -> str:
-    """Which Student's t errors have whose 95 % lie where the scale has them, every model counting alike; and what a
-    shape is worth that was chosen on half of the models, on the other half, both ways."""
-    shapes = (2, 3, 4, 6, 10, 1000)  # degrees of freedom; the last is normal
-    models, off = [], []
-    for case in cases():
-        whole = case.second.source.startswith(WHOLE_JOBS)
-        mean, deviation = _scale_without("the model", case).ratio(
-            *(cell_of(row, shipped_sheets()) for row in case), whole
-        )
-        models.append(case.second.key)
-        off.append((case.log_ratio - mean) / deviation)
-    names, place = np.unique(models, return_inverse=True)
-    # mean logarithm of a model's density over that of a normal one
-    better = np.zeros((len(shapes), len(names)))
-    for number, freedom in enumerate(shapes):
-        density = t.logpdf(off, freedom, scale=1.96 / t.ppf(0.975, freedom)) - t.logpdf(off, 1000)
-        better[number] = np.bincount(place, density) / np.bincount(place)
-    random, gains = np.random.default_rng(0), []
-    for _ in range(splits):
-        half = random.permutation(len(names)) < len(names) // 2
-        for chosen_on in (half, ~half):
-            gains.append(better[better[:, chosen_on].mean(axis=1).argmax(), ~chosen_on].mean())
-    by_shape = ", ".join(
-        f"{gain:+.3f} of {each}" for each, gain in zip(shapes, better.mean(axis=1), strict=True)
-    )
-    return (
-        f"## Tails\n\nErrors of {len(off)} ratios, each forecast without its model: the logarithm of their density "
-        f"over a normal one's, by Student's degrees of freedom: {by_shape}; and {np.mean(gains):+.3f} where half of "
-        f"the models choose them and the other half judges, in the mean over {splits} halvings, both ways."
-    )
-
-
 def other_batches() -> Iterator[Prediction]:
     """Seconds of a step at each published batch, from the same series at the next one, up and down, as runs differ."""
     pairs = list(_batch_pairs())
@@ -238,7 +205,8 @@ def other_batches() -> Iterator[Prediction]:
         without = [float(np.mean(each)) for key, each in roots.items() if key != first.key]
         ratio, before = (second.batch or 1) / (first.batch or 1), step_seconds(first)
         exponent = batch_exponent(before, ratio, float(np.median(without)))
-        spread = run_spread(first) * math.sqrt(2)
+        is_whole = first.source.startswith(WHOLE_JOBS)
+        spread = (FITTED.whole_run if is_whole else FITTED.run) * math.sqrt(2)
         runs = np.exp(spread * DRAWS.normals("two runs"))
         yield Prediction(
             "another batch, without the model",
@@ -268,9 +236,9 @@ def step_seconds(row: Speed) -> float:
 
 
 if __name__ == "__main__":
-    if arguments(
-        __doc__, fit=(False, "print the constants under which all rows are most probable")
-    ).fit:
-        print(fit_constants())
-    else:
-        print(section())
+    asked = arguments(
+        __doc__,
+        fit=(False, "print the constants under which all rows are most probable"),
+        shipped=(False, "take the constants that are shipped"),
+    )
+    print(fit_constants() if asked.fit else section(asked.shipped))

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.catalog.facts import GpuFacts
-from stash.catalog.reference import Speed, flops_per_byte, model_key, speeds
+from stash.catalog.reference import Speed, flops_per_byte, speeds
 from stash.catalog.shipped import gpus
 from stash.core.records.profile import Workload
-from stash.predict.draws import Array, Draws
+from stash.predict.draws import Array
 
 _MEMORY, _FLOAT32, _INSTRUCTIONS = 2.0e12, 19.5e12, 19.5e12 / 64
 _PRODUCTS = {"amp": 312e12, "fp32": 156e12}
@@ -46,16 +46,18 @@ all others but the large chips of Pascal and Ampere."""
 class ScaleConstants(NamedTuple):
     """A typical share, and standard deviations of logarithms."""
 
-    share: float = 0.073
+    share: float = 0.090
     """s of a model of which no operator was counted."""
-    model: float = 0.124
+    model: float = 0.089
     """Of the exponents of such a model."""
-    cell: float = 0.163
+    cell: float = 0.121
     """Of a model on a GPU."""
-    run: float = 0.074
+    run: float = 0.076
     """Of a published number: its run, host and versions."""
-    whole_job: float = 0.172
-    """The same of whole jobs."""
+    whole_cell: float = 0.311
+    """Of a model on a GPU in a source of whole jobs."""
+    whole_run: float = 0.164
+    """Of a number of such a source."""
 
 
 FITTED = ScaleConstants()
@@ -81,6 +83,8 @@ class GpuCell(NamedTuple):
     gpu: GpuFacts
     precision: str
     mix: StepMix = UNCOUNTED
+    whole_job: bool = False
+    """Whether input and host limit it, too."""
 
 
 class SheetRates(NamedTuple):
@@ -164,6 +168,10 @@ class _Places(NamedTuple):
     gpus: list[str]
     foreign: Array
     """1 of GPUs that are not NVIDIA's, else 0."""
+    cells: Array
+    """Standard deviation of a model on that GPU."""
+    runs: Array
+    """Variance between runs."""
 
 
 def _equal_pairs(one: Sequence[object], other: Sequence[object]) -> Array:
@@ -172,6 +180,15 @@ def _equal_pairs(one: Sequence[object], other: Sequence[object]) -> Array:
         [codes[each] for each in one], [codes[each] for each in other]
     ).astype(np.float64)
     return equal
+
+
+def _covariance(one: _Places, other: _Places) -> Array:
+    """Prior covariance of two lists of places, ``[one, other]``."""
+    own = one.slopes @ other.slopes.T
+    own += _equal_pairs(one.gpus, other.gpus) * np.outer(one.cells, other.cells)
+    covariance: Array = _equal_pairs(one.models, other.models) * own
+    covariance += np.outer(one.foreign, other.foreign) * _VENDOR_SPREAD**2
+    return covariance
 
 
 class GpuScale:
@@ -188,14 +205,14 @@ class GpuScale:
         self._seen = self._places([cell_of(row, facts) for row in self.rows])
 
     def _places(self, cells: Sequence[GpuCell]) -> _Places:
-        found = []
+        found, each = [], self.constants
         for cell in cells:
             known = sheet_rates(cell.gpu, cell.precision)
             if known is None:
                 raise ValueError(f"{cell.gpu.name}'s data sheet has a hole")
             counted, strict = self._product_share(cell), cell.mix.strict
-            share = self.constants.share if counted is None else counted
-            spread = self.constants.model if counted is None else 0.0
+            share = each.share if counted is None else counted
+            spread = each.model if counted is None else 0.0
             fast, slow = math.exp(-known.products), math.exp(-known.float32)
             products = share * ((1 - strict) * fast + strict * slow)
             rest = (1 - share) * math.exp(
@@ -215,7 +232,12 @@ class GpuScale:
         foreign = np.array(
             [float((cell.gpu.architecture or "").startswith("CDNA")) for cell in cells]
         )
-        return _Places(columns[:, 0], columns[:, 1:], *names, foreign)
+        known_spreads = (
+            (each.whole_cell, each.whole_run) if cell.whole_job else (each.cell, each.run)
+            for cell in cells
+        )
+        of_cells, of_runs = np.array(list(known_spreads)).reshape(len(cells), 2).T
+        return _Places(columns[:, 0], columns[:, 1:], *names, foreign, of_cells, of_runs**2)
 
     def _product_share(self, cell: GpuCell) -> float | None:
         """Share of products, of a model of that name, else of the job itself unless its exponents are fitted."""
@@ -224,22 +246,12 @@ class GpuScale:
             return share_of_products(counted)
         return None if cell.model in self._models else cell.mix.products
 
-    def _covariance(self, one: _Places, other: _Places) -> Array:
-        """Prior covariance of two lists of places, ``[one, other]``."""
-        models = _equal_pairs(one.models, other.models)
-        own = one.slopes @ other.slopes.T
-        own += _equal_pairs(one.gpus, other.gpus) * self.constants.cell**2
-        covariance: Array = models * own
-        covariance += np.outer(one.foreign, other.foreign) * _VENDOR_SPREAD**2
-        return covariance
-
     @cached_property
     def _solution(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-        noise = np.diag(np.square([run_spread(row, self.constants) for row in self.rows]))
-        covariance = self._covariance(self._seen, self._seen)
-        covariance += _FREE**2 * _equal_pairs(series, series) + noise
+        covariance = _covariance(self._seen, self._seen)
+        covariance += _FREE**2 * _equal_pairs(series, series) + np.diag(self._seen.runs)
         inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         return inverse, np.asarray(inverse @ self._left, np.float64)
 
@@ -260,53 +272,35 @@ class GpuScale:
         """
         places = self._places(cells)
         inverse, weights = self._solution
-        known = self._covariance(places, self._seen)
-        covariance: Array = self._covariance(places, places) - known @ inverse @ known.T
-        covariance += self.constants.run**2 * np.eye(len(cells))
+        known = _covariance(places, self._seen)
+        covariance: Array = _covariance(places, places) - known @ inverse @ known.T
+        covariance += np.diag(places.runs)
         return np.asarray(places.prior + known @ weights, np.float64), covariance
 
-    def ratio(
-        self, first: GpuCell, second: GpuCell, whole_jobs: bool = False
-    ) -> tuple[float, float]:
-        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it.
-
-        ``whole_jobs``: with whatever else limits such runs, input and host.
-        """
+    def ratio(self, first: GpuCell, second: GpuCell) -> tuple[float, float]:
+        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
         means, covariance = self.places([first, second])
         variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
-        return float(means[0] - means[1]), math.sqrt(
-            variance + 2 * whole_jobs * self.constants.whole_job**2
-        )
+        return float(means[0] - means[1]), math.sqrt(variance)
 
     def amp_ratio(self, cell: GpuCell) -> float:
         """ln(seconds with amp / seconds in fp32) of one model on one GPU, by its sheet."""
         both = self._places([cell._replace(precision=precision) for precision in ("amp", "fp32")])
         return float(both.prior[1] - both.prior[0]) - math.log(_LONGER_IN_32_BITS)
 
-    def draw_rates(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
-        """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each, and
-        a model that is unlike others is so on all GPUs (a multivariate Student's distribution)."""
-        means, covariance = self.places(cells)
-        normals = np.array(
-            [draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))]
-        )
-        off = np.linalg.cholesky(covariance) @ normals * draws.tails("how unlike others a model is")
-        return np.asarray(means[:, np.newaxis] + off, np.float64)
-
     def has_row(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
         return any(row.key == model and row.gpu == gpu for row in self.rows)
 
 
-def run_spread(row: Speed, constants: ScaleConstants = FITTED) -> float:
-    """Standard deviation of a published number's logarithm between runs, and whatever else limits whole jobs."""
-    return constants.whole_job if row.source.startswith(WHOLE_JOBS) else constants.run
-
-
 def cell_of(row: Speed, facts: Mapping[str, GpuFacts]) -> GpuCell:
     """Where a published number stands."""
     return GpuCell(
-        row.key, facts[row.variant or row.gpu], row.precision, StepMix(strict=float(row.strict))
+        row.key,
+        facts[row.variant or row.gpu],
+        row.precision,
+        StepMix(strict=float(row.strict)),
+        row.source.startswith(WHOLE_JOBS),
     )
 
 
@@ -320,17 +314,3 @@ def shipped_sheets() -> dict[str, GpuFacts]:
 def published_scale() -> GpuScale:
     """Fitted to every published speed that comes with Stash."""
     return GpuScale(speeds(), shipped_sheets())
-
-
-@lru_cache(maxsize=64)
-def draw_gpu_rates(model: str, precision: str, mix: StepMix, draws: Draws) -> Mapping[str, Array]:
-    """By name of every shipped GPU without a hole, ln(rate) of the model on it as draws, ``[draws]``.
-
-    What two of them share is off alike in each draw, so a difference between two is as sure as the scale has it: the
-    GPU that was profiled is the same one for all, and variants of a GPU can hardly be distinguished by their model.
-    """
-    known = [gpu for gpu in gpus() if sheet_rates(gpu, precision) is not None]
-    cells = [GpuCell(model_key(model), gpu, precision, mix) for gpu in known]
-    drawn = published_scale().draw_rates(cells, draws)
-    drawn.setflags(write=False)
-    return {gpu.name: one for gpu, one in zip(known, drawn, strict=True)}

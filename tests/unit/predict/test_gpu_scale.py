@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,14 +10,11 @@ from stash.catalog.reference import Speed, speeds
 from stash.catalog.shipped import gpus
 from stash.core.records.profile import Operator, Workload
 from stash.predict.compute_ratios import time_ratio
-from stash.predict.draws import Draws
 from stash.predict.gpu_scale import (
     MEMORY_POWER,
-    UNCOUNTED,
     GpuCell,
     GpuScale,
     StepMix,
-    draw_gpu_rates,
     mix_of,
     published_scale,
     sheet_rates,
@@ -65,27 +61,6 @@ def test_a_gpu_that_is_faster_in_everything_is_never_slower(model, gpu, precisio
         update={"memory_bytes_per_second": (gpu.memory_bytes_per_second or 0) * times}
     )
     assert log_ratio(model, gpu, wider, precision) < 0
-
-
-def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_before():
-    draws, facts = Draws(), shipped_sheets()
-    profiled, one, other = (
-        facts[name] for name in ("V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB")
-    )
-    rate, drawn = draw_gpu_rates("nobodypublishedthis", "amp", UNCOUNTED, draws), []
-    for gpu in (one, other):
-        quantity = time_ratio(profiled, gpu, "nobodypublishedthis", 64, "amp")
-        assert quantity is not None
-        shared = rate[profiled.name] - rate[gpu.name]
-        drawn.append(draws.draw(gpu.name, quantity, draws.long_tailed(gpu.name, shared)))
-        assert np.array_equal(
-            np.sort(drawn[-1]), np.sort(draws.draw(gpu.name, quantity, draws.long_tailed(gpu.name)))
-        )
-    _, spread = published_scale().ratio(
-        *(GpuCell("nobodypublishedthis", gpu, "amp") for gpu in (one, other))
-    )
-    assert float(np.log(drawn[0] / drawn[1]).std()) == pytest.approx(spread, rel=0.2)
-    assert spread < 0.6 * float(np.log(drawn[0]).std())
 
 
 def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate():
