@@ -129,6 +129,8 @@ _LARGE = 2**26
 """Bytes from which an all-reduce is about rate and not about latency."""
 _SMALL = 2**20
 """Bytes up to which it is about latency."""
+_OWN_SPREAD = 3
+"""Machines of a link from which their own spread means something."""
 _LIKE: dict[str, str] = {"nvswitch": "nvlink", "nvlink": "nvlink", "pcie": "pcie"}
 """Whose hops a wiring has, in the table of latencies."""
 
@@ -165,8 +167,8 @@ def reached_share(link: str, without: str | None = None) -> Quantity | None:
     (``catalog/data/collectives.csv``), and how far they lie apart is how little one knows of the next machine.
     ``without`` leaves out one source, as validation has to. The interval is a prediction of one more machine:
     exp(m ± t·s·√(1 + 1/n)) with the mean of logarithms m of n machines of this link, and the standard deviation s
-    pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only. A wire
-    between nodes carries no more than all.
+    pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only;
+    their own where they lie farther apart than that. A wire between nodes carries no more than all.
     """
     own = [
         each
@@ -177,6 +179,12 @@ def reached_share(link: str, without: str | None = None) -> Quantity | None:
         return None
     logs = np.log([each.share for each in own])
     spread, freedom = _pool_spread(own[0].rate.scope, without)
+    if len(own) >= _OWN_SPREAD:
+        alone = float(logs.std(ddof=1))
+        if alone * float(student_quantile(len(own) - 1, 0.975)) > spread * float(
+            student_quantile(freedom, 0.975)
+        ):
+            spread, freedom = alone, len(own) - 1
     most = 1.0 if own[0].rate.scope == "between" else None
     return _next_machine(logs, spread, freedom, [each.rate for each in own], most)
 
