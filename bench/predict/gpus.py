@@ -2,7 +2,9 @@
 
 Every two rows of a series (one source, model, batch, precision) that differ in the GPU are a case in each direction:
 the first is given, the second predicted. *Left out* says which rows the scale was fitted without: the model on the
-second GPU, the model anywhere, the second GPU whatever it trains, both, or the whole source. The rules are powers of
+second GPU, the model anywhere, the second GPU whatever it trains, both, or the whole source. Its constants are those
+under which the rows of all other sources are most probable; ``--fit`` prints those of all, and ``--shipped`` takes
+them. The rules are powers of
 memory rate and FLOP/s.
 """
 
@@ -16,7 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import t
+from scipy.optimize import minimize
 
 from bench.machine import arguments
 from bench.predict.errors import Prediction, evidence
@@ -24,10 +26,11 @@ from stash.catalog.reference import Speed, speeds
 from stash.predict.compute_ratios import batch_exponent
 from stash.predict.draws import Draws
 from stash.predict.gpu_scale import (
+    FITTED,
     WHOLE_JOBS,
     GpuScale,
+    ScaleConstants,
     cell_of,
-    run_spread,
     sheet_rates,
     shipped_sheets,
 )
@@ -53,6 +56,10 @@ _RULES = {
 """Powers of memory rate and FLOP/s."""
 
 
+def _set_of(row: Speed) -> str:
+    return next((name for start, name in _SETS.items() if row.source.startswith(start)), "others")
+
+
 class Case(NamedTuple):
     """One row given, another of its series predicted: seconds on its GPU over those on the first's."""
 
@@ -66,10 +73,7 @@ class Case(NamedTuple):
     @property
     def sets(self) -> tuple[str, ...]:
         """What it is counted with: its source, and what its GPU does not limit by itself as well."""
-        found = next(
-            (name for start, name in _SETS.items() if self.second.source.startswith(start)),
-            "others",
-        )
+        found = _set_of(self.second)
         return (
             (found, f"{found}, Recommendation alone")
             if self.second.key == "recommendation"
@@ -91,8 +95,8 @@ LEFT_OUT: dict[str, Callable[[Case, Speed], bool]] = {
 """By what is left out: whether a row is."""
 
 
-def section() -> str:
-    found = list(predictions())
+def section(shipped: bool = False) -> str:
+    found = list(predictions(shipped=shipped))
     split = (
         f"{len(cases())} pairs of published speeds of one series on two GPUs, as seconds on the second for each on "
         f"the first. {' '.join((__doc__ or '').split())}"
@@ -102,7 +106,7 @@ def section() -> str:
         "What does not grow with the batch is the median of other models'.",
         list(other_batches()),
     )
-    return "\n\n".join((evidence("Another GPU", split, found), tails(), batches))
+    return "\n\n".join((evidence("Another GPU", split, found), batches))
 
 
 @cache
@@ -118,16 +122,17 @@ def cases() -> tuple[Case, ...]:
     )
 
 
-def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Prediction]:
+def predictions(
+    left_out: tuple[str, ...] = tuple(LEFT_OUT), shipped: bool = False
+) -> Iterator[Prediction]:
     """Each case by each split, a source of its own in the table."""
     for name in left_out:
         for belongs, of in sorted(_cases_by_set().items()):
             for case in of:
-                mean, deviation = _scale_without(name, case).ratio(
-                    *(cell_of(row, shipped_sheets()) for row in case),
-                    whole_jobs=case.second.source.startswith(WHOLE_JOBS),
+                mean, deviation = _scale_without(name, case, shipped).ratio(
+                    *(cell_of(row, shipped_sheets()) for row in case)
                 )
-                drawn = np.exp(mean + 1.96 * deviation * DRAWS.long_tailed("validation"))
+                drawn = np.exp(mean + deviation * DRAWS.normals("validation"))
                 one, other = case.first, case.second
                 label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
                 measured = math.exp(case.log_ratio)
@@ -164,48 +169,28 @@ def _rules(case: Case) -> dict[str, float]:
     return {name: memory**a * flops**b for name, (a, b) in _RULES.items()}
 
 
-def _scale_without(name: str, case: Case) -> GpuScale:
-    return _fit_scale(tuple(LEFT_OUT[name](case, row) for row in speeds()))
+def _scale_without(name: str, case: Case, shipped: bool = False) -> GpuScale:
+    dropped = tuple(LEFT_OUT[name](case, row) for row in speeds())
+    return _fit_scale(dropped, FITTED if shipped else fit_constants(case.sets[0]))
 
 
 @cache
-def _fit_scale(dropped: tuple[bool, ...]) -> GpuScale:
-    return GpuScale(
-        [row for row, drop in zip(speeds(), dropped, strict=True) if not drop], shipped_sheets()
-    )
+def _fit_scale(dropped: tuple[bool, ...], constants: ScaleConstants) -> GpuScale:
+    rows = [row for row, drop in zip(speeds(), dropped, strict=True) if not drop]
+    return GpuScale(rows, shipped_sheets(), constants)
 
 
-def tails(splits: int = 20) -> str:
-    """Which Student's t errors have whose 95 % lie where the scale has them, every model counting alike; and what a
-    shape is worth that was chosen on half of the models, on the other half, both ways."""
-    shapes = (2, 3, 4, 6, 10, 1000)  # degrees of freedom; the last is normal
-    models, off = [], []
-    for case in cases():
-        whole = case.second.source.startswith(WHOLE_JOBS)
-        mean, deviation = _scale_without("the model", case).ratio(
-            *(cell_of(row, shipped_sheets()) for row in case), whole
-        )
-        models.append(case.second.key)
-        off.append((case.log_ratio - mean) / deviation)
-    names, place = np.unique(models, return_inverse=True)
-    # mean logarithm of a model's density over that of a normal one
-    better = np.zeros((len(shapes), len(names)))
-    for number, freedom in enumerate(shapes):
-        density = t.logpdf(off, freedom, scale=1.96 / t.ppf(0.975, freedom)) - t.logpdf(off, 1000)
-        better[number] = np.bincount(place, density) / np.bincount(place)
-    random, gains = np.random.default_rng(0), []
-    for _ in range(splits):
-        half = random.permutation(len(names)) < len(names) // 2
-        for chosen_on in (half, ~half):
-            gains.append(better[better[:, chosen_on].mean(axis=1).argmax(), ~chosen_on].mean())
-    by_shape = ", ".join(
-        f"{gain:+.3f} of {each}" for each, gain in zip(shapes, better.mean(axis=1), strict=True)
-    )
-    return (
-        f"## Tails\n\nErrors of {len(off)} ratios, each forecast without its model: the logarithm of their density "
-        f"over a normal one's, by Student's degrees of freedom: {by_shape}; and {np.mean(gains):+.3f} where half of "
-        f"the models choose them and the other half judges, in the mean over {splits} halvings, both ways."
-    )
+@cache
+def fit_constants(without: str | None = None) -> ScaleConstants:
+    """Under which all rows but those of one set are most probable."""
+    rows = [row for row in speeds() if _set_of(row) != without]
+
+    def improbability(logarithms: np.ndarray) -> float:
+        constants = ScaleConstants(*np.exp(logarithms).tolist())
+        return -GpuScale(rows, shipped_sheets(), constants).log_density()
+
+    found = minimize(improbability, np.log(FITTED), method="L-BFGS-B", options={"maxiter": 20})
+    return ScaleConstants(*np.exp(found.x).tolist())
 
 
 def other_batches() -> Iterator[Prediction]:
@@ -220,7 +205,8 @@ def other_batches() -> Iterator[Prediction]:
         without = [float(np.mean(each)) for key, each in roots.items() if key != first.key]
         ratio, before = (second.batch or 1) / (first.batch or 1), step_seconds(first)
         exponent = batch_exponent(before, ratio, float(np.median(without)))
-        spread = run_spread(first) * math.sqrt(2)
+        is_whole = first.source.startswith(WHOLE_JOBS)
+        spread = (FITTED.whole_run if is_whole else FITTED.run) * math.sqrt(2)
         runs = np.exp(spread * DRAWS.normals("two runs"))
         yield Prediction(
             "another batch, without the model",
@@ -250,5 +236,9 @@ def step_seconds(row: Speed) -> float:
 
 
 if __name__ == "__main__":
-    arguments(__doc__)
-    print(section())
+    asked = arguments(
+        __doc__,
+        fit=(False, "print the constants under which all rows are most probable"),
+        shipped=(False, "take the constants that are shipped"),
+    )
+    print(fit_constants() if asked.fit else section(asked.shipped))

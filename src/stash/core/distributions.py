@@ -89,20 +89,3 @@ def _find_quantiles(freedom: int, p: Array) -> Array:
         if np.all(step <= _NEAR * -t):  # the digits of a step double: what is left is rounding
             break
     return np.where(p == 0.5, 0.0, np.where(p < 0.5, t, -t))
-
-
-def maxwell_quantile(probability: ArrayLike) -> Array:
-    """Below which value the length of three independent standard normal numbers is with that probability.
-
-    Its square has the distribution of chi squared with three degrees of freedom. By halving, to 1e-12.
-    """
-    p = np.asarray(probability, dtype=np.float64)
-    low = np.zeros_like(p)
-    high = np.full_like(p, 10.0)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        inside = np.array([math.erf(each / math.sqrt(2)) for each in middle.flat]).reshape(p.shape)
-        is_below = inside - math.sqrt(2 / math.pi) * middle * np.exp(-(middle**2) / 2) < p
-        low = np.where(is_below, middle, low)
-        high = np.where(is_below, high, middle)
-    return (low + high) / 2

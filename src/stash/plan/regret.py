@@ -30,8 +30,6 @@ _TRIED = 6
 """Candidates on whose machines an experiment is considered: those that are most probably the best."""
 _EQUAL = 1e-9
 """Costs nearer than that are equal: what rounding leaves of them is the processor's."""
-_SEEN = 2.0
-"""Standard errors that a correlation has to differ from none by, to be taken for more than chance of the draws."""
 
 
 def chances(evaluations: Sequence[Evaluation]) -> Array:
@@ -85,8 +83,7 @@ def information_value(evaluations: Sequence[Evaluation], outcome: Array) -> floa
         return 0.0
     away = (outcome - outcome.mean()) / spread
     slopes = (every - means) @ away / len(away)
-    chance = _SEEN * every.std(axis=1) / np.sqrt(len(away))
-    expected = means + np.where(np.abs(slopes) > chance, slopes, 0.0)[:, np.newaxis] * away
+    expected = means + slopes[:, np.newaxis] * away
     return max(0.0, float(means.min() - expected.min(axis=0).mean()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
-from stash.core.distributions import maxwell_quantile, normal_quantile, student_quantile
+from stash.core.distributions import normal_quantile
 from stash.core.errors import StashError
 from stash.core.formatting import Unit, format_fact
 from stash.core.intervals import Interval, is_within
@@ -167,10 +166,6 @@ COUNT = 256
 SEED = 14
 _NORMAL = 1.959964
 """Half-width of a 95 % interval in standard deviations."""
-_FREEDOM = 3
-"""Of Student's t, whose narrow middle and long tails errors of ratios between GPUs have (``bench.predict.gpus``)."""
-_SAME_DIGITS = 9
-"""What agrees in so many decimals is equal: else the processor's rounding would decide which comes first."""
 OUTSIDE = 0.025
 """Of the draws, beyond each end of an interval."""
 
@@ -208,45 +203,8 @@ class Draws:
         drawn.setflags(write=False)
         return drawn
 
-    @lru_cache(maxsize=32)  # noqa: B019
-    def weights(self, name: str, count: int) -> Array:
-        """How much each of ``count`` things seen counts: positive, 1 together, ``[draws, count]``, read only.
-
-        Means so weighted scatter as means of so many independent things do, σ/√count: a Bayesian bootstrap (Rubin
-        1981) whose Dirichlet distribution has (count − 2)/count in the place of 1, which makes it unbiased. Of one
-        or two things whose spread is unknown, and they count alike.
-        """
-        alike = np.full((self.count, count), 1 / count)
-        if count > 2:
-            random = np.random.default_rng([self.seed, zlib.crc32(name.encode())])
-            alike = random.dirichlet(np.full(count, (count - 2) / count), self.count)
-        alike.setflags(write=False)
-        return alike
-
-    @lru_cache(maxsize=32)  # noqa: B019
-    def tails(self, name: str) -> Array:
-        """Factors that make normals long-tailed with the same ends, ``[draws]``: one for all that is off together."""
-        narrower = _NORMAL / float(student_quantile(_FREEDOM, 1 - OUTSIDE))
-        return narrower * math.sqrt(_FREEDOM) / maxwell_quantile(self.uniforms(name))
-
-    def long_tailed(self, name: str, along: Array | None = None) -> Array:
-        """Of Student's distribution, 95 % of them between −1 and 1, ``[draws]``.
-
-        With ``along``, ``[draws]``, in its order instead of the name's, so that numbers whose errors are shared are
-        off together (Iman and Conover 1982).
-        """
-        drawn = student_quantile(_FREEDOM, self.uniforms(name)) / float(
-            student_quantile(_FREEDOM, 1 - OUTSIDE)
-        )
-        if along is None:
-            return drawn
-        order = np.argsort(np.round(along, _SAME_DIGITS), kind="stable")
-        return np.sort(drawn)[np.argsort(order, kind="stable")]
-
-    def draw(
-        self, name: str, quantity: Quantity | Interval, deviations: Array | None = None
-    ) -> Array:
-        """A number with its interval as draws: each side with its own width, normal without other ``deviations``.
+    def draw(self, name: str, quantity: Quantity | Interval) -> Array:
+        """A number with its interval as draws: normal, each side with its own width.
 
         Between positive ends it is the logarithm that is so, so that no draw of a rate or a time is negative. Without
         known ends every draw is the value.
@@ -254,7 +212,7 @@ class Draws:
         value, low, high = quantity.value, quantity.low, quantity.high
         if low is None or high is None:
             return np.full(self.count, value)
-        deviations = self.normals(name) / _NORMAL if deviations is None else deviations
+        deviations = self.normals(name) / _NORMAL
         if low > 0:
             arms = np.where(deviations > 0, np.log(high / value), np.log(value / low))
             return value * np.exp(deviations * arms)

@@ -84,11 +84,6 @@ class ExchangeModel:
         self._base, self._draws = base, draws
         self._stalls = {name: breakdown.stall(name) for name in EXCHANGE_STALLS}
         self.work, self._step = exchange_of(profile), breakdown.step_seconds
-        self._looks = None
-        if self.work is not None and self.work.is_ready_known:
-            self._looks = draws.weights(
-                "steps whose readiness was recorded", self.work.observed_steps
-            )
         self.more_ranks = MoreRanks(profile, self._step, draws)
         self._errors: dict[float, Array] = {}
         self._one_node: dict[tuple[object, ...], Fabric] = {}
@@ -263,11 +258,9 @@ class ExchangeModel:
         """Of the job's exchange; of a node it is kept where what is hidden has no part in it."""
         work, key = self._job(), (fabric, backend, changes)
         if fabric.nodes > 1 or not work.is_ready_known:
-            return exposed_seconds(fabric, work, backend, changes, hidden, self._looks)
+            return exposed_seconds(fabric, work, backend, changes, hidden)
         if key not in self._of_a_node:
-            self._of_a_node[key] = exposed_seconds(
-                fabric, work, backend, changes, hidden, self._looks
-            )
+            self._of_a_node[key] = exposed_seconds(fabric, work, backend, changes, hidden)
         return self._of_a_node[key]
 
     def _straggler_seconds(

@@ -57,11 +57,6 @@ class StepExchange:
             _moments(self, self.buckets) if not self.buckets_ready else np.array(self.buckets_ready)
         )
 
-    @property
-    def observed_steps(self) -> int:
-        """Steps whose readiness is known."""
-        return len(self.gradients_ready)
-
 
 def exchange_of(profile: Profile) -> StepExchange | None:
     """What the profile's job exchanges; ``None`` if it says nothing of its gradients."""
@@ -176,13 +171,12 @@ def exposed_seconds(
     backend: Backend,
     changes: ExchangeChanges,
     hidden: Array | float = 0.0,
-    looks: Array | None = None,
 ) -> Array:
     """X: seconds of a step that this fabric's exchange lasts beyond the backward pass, ``[draws]``.
 
-    Of several steps whose readiness is known it is their mean, weighted by ``looks``, ``[draws, steps]`` (``None``:
-    alike). Where it is unknown when buckets are ready, ``hidden`` seconds of it are behind the backward pass, and the
-    last of several buckets never is: it is ready when the pass ends.
+    Of several steps whose readiness is known it is their mean. Where it is unknown when buckets are ready, ``hidden``
+    seconds of it are behind the backward pass, and the last of several buckets never is: it is ready when the pass
+    ends.
     """
     each = bucket_times(fabric, work, backend, changes)
     if work.is_ready_known:
@@ -190,8 +184,7 @@ def exposed_seconds(
         every = [
             timeline.exposed_seconds(np.broadcast_to(row, each.shape), each) for row in moments
         ]
-        weights = np.full((len(each), len(every)), 1 / len(every)) if looks is None else looks
-        late = np.sum(np.array(every).T * weights, axis=1)
+        late = np.mean(every, axis=0)
     else:
         never_hidden = each[:, -1] if each.shape[1] > 1 else np.zeros(len(each))
         late = np.maximum(each.sum(axis=1) + _own_gathers(fabric, work) - hidden, never_hidden)

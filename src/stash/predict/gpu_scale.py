@@ -1,11 +1,12 @@
 """One scale of training speed over GPUs: a step's products and its other kernels, each by its own rate of the sheet.
 
-Seconds of a step are s · products⁻ᵃ + (1 − s) · memory⁻ᵇ · instructions⁻ᶜ, all rates relative to an A100's. The
-share s of dense products comes from the job's own operators, else from what was counted of a model of that name, else
-it is a typical one. What published speeds are off by is a Gaussian process (Rasmussen and Williams 2006, chapter 2):
-of a model's exponents, of how well a GPU runs what is no product, and of a model on it. So the fit is one linear
-solve, and a GPU that nobody measured falls back on its data sheet. Ratios are differences on the scale: they are
-transitive, whatever they rest on. ``python -m bench.predict.gpus`` leaves out GPUs, models and sources in turn.
+Seconds of a step are s / products + (1 − s) · memory⁻ᵃ · instructions⁻⁽¹⁻ᵃ⁾, all rates relative to an A100's. The share
+s of dense products is that of a roofline (Williams and others 2009) from the job's own operators, else from what was
+counted of a model of that name, else a typical one. What published speeds are off by is a Gaussian process (Rasmussen
+and Williams 2006, chapter 2): of the exponents of a model whose operators nobody counted, and of a model on a GPU. So
+the fit is one linear solve, and a model that nobody published falls back on the data sheets. Ratios are differences on
+the scale: they are transitive, whatever they rest on. Its constants are those under which the published speeds are
+most probable; ``python -m bench.predict.gpus`` fits them without each source in turn, and leaves out GPUs and models.
 """
 
 from __future__ import annotations
@@ -18,28 +19,20 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.catalog.facts import GpuFacts
-from stash.catalog.reference import Speed, flops_per_byte, model_key, speeds
+from stash.catalog.reference import Speed, flops_per_byte, speeds
 from stash.catalog.shipped import gpus
 from stash.core.records.profile import Workload
-from stash.predict.draws import Array, Draws
+from stash.predict.draws import Array
 
 _MEMORY, _FLOAT32, _INSTRUCTIONS = 2.0e12, 19.5e12, 19.5e12 / 64
 _PRODUCTS = {"amp": 312e12, "fp32": 156e12}
 """Rates of an A100-SXM4-80GB, of products by precision: those in 32 bits are TF32's."""
-PRODUCT_POWER, MEMORY_POWER, INSTRUCTION_POWER = 0.9, 0.7, 0.4
-"""Of what a step's products and its other kernels gain by a faster rate."""
-_EASIER_MEMORY = 2.0
-"""Times as near kernels that move memory come to its rate as products to theirs, on an A100: of MPT models."""
-_TYPICAL_SHARE = 0.10
-"""s of a model of which no operator was counted."""
-_COUNTED_SPREAD, _MODEL_SPREAD = 0.06, 0.16
-"""Standard deviations, of logarithms: of the exponents of a model whose operators were counted, and of others;"""
-_GPU_SPREAD, _CELL_SPREAD, _RUN_SPREAD = 0.08, 0.08, 0.08
-"""of a GPU, of what is no product; of a model on it; of a published number: its run, host and versions;"""
+MEMORY_POWER = 0.7
+"""a: of what a step's other kernels gain by a faster memory; the rest they gain by instructions."""
 _VENDOR_SPREAD = 0.35
-"""and of what another vendor's software makes of a data sheet."""
-WHOLE_JOBS, _WHOLE_JOB_SPREAD = ("Gavel", "ml-energy/zeus", "siasosp23"), 0.25
-"""Sources of whole jobs, with whatever else limits them, and the spread of their numbers."""
+"""Standard deviation, of the logarithm, of what another vendor's software makes of a data sheet: an assumption."""
+WHOLE_JOBS = ("Gavel", "ml-energy/zeus", "siasosp23")
+"""Sources of whole jobs, with whatever else limits them."""
 _LONGER_IN_32_BITS, PRECISION_SPREAD = 1.6, 0.45
 """Times that a step on an A100 takes with TF32 as with amp, and how far the logarithm of published ones is off by the
 sheet of their GPU: what moves is not all in 16 bits."""
@@ -48,6 +41,26 @@ _FREE = 10.0
 _LANES = {"Kepler": 192, "Volta": 64, "Turing": 64, "CDNA2": 128, "CDNA3": 256, "CDNA4": 256}
 """Float32 lanes of a multiprocessor (CUDA C++ Programming Guide, arithmetic throughput; AMD's white papers); 128 in
 all others but the large chips of Pascal and Ampere."""
+
+
+class ScaleConstants(NamedTuple):
+    """A typical share, and standard deviations of logarithms."""
+
+    share: float = 0.090
+    """s of a model of which no operator was counted."""
+    model: float = 0.089
+    """Of the exponents of such a model."""
+    cell: float = 0.121
+    """Of a model on a GPU."""
+    run: float = 0.076
+    """Of a published number: its run, host and versions."""
+    whole_cell: float = 0.311
+    """Of a model on a GPU in a source of whole jobs."""
+    whole_run: float = 0.164
+    """Of a number of such a source."""
+
+
+FITTED = ScaleConstants()
 
 
 class StepMix(NamedTuple):
@@ -70,6 +83,8 @@ class GpuCell(NamedTuple):
     gpu: GpuFacts
     precision: str
     mix: StepMix = UNCOUNTED
+    whole_job: bool = False
+    """Whether input and host limit it, too."""
 
 
 class SheetRates(NamedTuple):
@@ -138,7 +153,7 @@ def mix_of(work: Workload, precision: str) -> StepMix:
 
 def share_of_products(intensity: float, precision: str = "amp") -> float:
     """Of a step on an A100, from FLOPs of its products for each byte that its operators move."""
-    over = intensity * _MEMORY / _PRODUCTS[precision] * _EASIER_MEMORY
+    over = intensity * _MEMORY / _PRODUCTS[precision]
     return over / (1 + over)
 
 
@@ -147,14 +162,16 @@ class _Places(NamedTuple):
 
     prior: Array
     """ln(rate) by the sheet."""
-    other: Array
-    """Share of a step that is no product, there."""
     slopes: Array
     """Rates that a model's own exponents are of, times the exponents' spread, ``[places, rates]``."""
     models: list[str]
     gpus: list[str]
     foreign: Array
     """1 of GPUs that are not NVIDIA's, else 0."""
+    cells: Array
+    """Standard deviation of a model on that GPU."""
+    runs: Array
+    """Variance between runs."""
 
 
 def _equal_pairs(one: Sequence[object], other: Sequence[object]) -> Array:
@@ -167,38 +184,39 @@ def _equal_pairs(one: Sequence[object], other: Sequence[object]) -> Array:
 
 def _covariance(one: _Places, other: _Places) -> Array:
     """Prior covariance of two lists of places, ``[one, other]``."""
-    models, others = _equal_pairs(one.models, other.models), np.outer(one.other, other.other)
-    of_gpus = (
-        _equal_pairs(one.gpus, other.gpus) * others * (_GPU_SPREAD**2 + models * _CELL_SPREAD**2)
-    )
-    of_vendors = np.outer(one.foreign, other.foreign) * _VENDOR_SPREAD**2
-    covariance: Array = of_gpus + of_vendors + models * (one.slopes @ other.slopes.T)
+    own = one.slopes @ other.slopes.T
+    own += _equal_pairs(one.gpus, other.gpus) * np.outer(one.cells, other.cells)
+    covariance: Array = _equal_pairs(one.models, other.models) * own
+    covariance += np.outer(one.foreign, other.foreign) * _VENDOR_SPREAD**2
     return covariance
 
 
 class GpuScale:
     """The scale fitted to a table of speeds; ``facts`` are the GPUs' data sheets by name and by model."""
 
-    def __init__(self, table: Sequence[Speed], facts: Mapping[str, GpuFacts]) -> None:
-        self.rows = tuple(table)
+    def __init__(
+        self,
+        table: Sequence[Speed],
+        facts: Mapping[str, GpuFacts],
+        constants: ScaleConstants = FITTED,
+    ) -> None:
+        self.rows, self.constants = tuple(table), constants
         self._models = frozenset(row.key for row in self.rows)
         self._seen = self._places([cell_of(row, facts) for row in self.rows])
 
     def _places(self, cells: Sequence[GpuCell]) -> _Places:
-        found = []
+        found, each = [], self.constants
         for cell in cells:
             known = sheet_rates(cell.gpu, cell.precision)
             if known is None:
                 raise ValueError(f"{cell.gpu.name}'s data sheet has a hole")
             counted, strict = self._product_share(cell), cell.mix.strict
-            share = _TYPICAL_SHARE if counted is None else counted
-            spread = _MODEL_SPREAD if counted is None else _COUNTED_SPREAD
-            fast, slow = (
-                math.exp(-PRODUCT_POWER * rate) for rate in (known.products, known.float32)
-            )
+            share = each.share if counted is None else counted
+            spread = each.model if counted is None else 0.0
+            fast, slow = math.exp(-known.products), math.exp(-known.float32)
             products = share * ((1 - strict) * fast + strict * slow)
             rest = (1 - share) * math.exp(
-                -MEMORY_POWER * known.memory - INSTRUCTION_POWER * known.instructions
+                -MEMORY_POWER * known.memory - (1 - MEMORY_POWER) * known.instructions
             )
             # What TF32 brings a model says little of what fp16 does.
             rate = (1 - strict) * known.products + strict * known.float32
@@ -208,13 +226,18 @@ class GpuScale:
                 *((rate, 0.0) if cell.precision == "amp" else (0.0, rate)),
             )
             scaled = (spread * slope for slope in slopes)
-            found.append((-math.log(products + rest), rest / (products + rest), *scaled))
-        columns = np.array(found).reshape(len(found), 6)
+            found.append((-math.log(products + rest), *scaled))
+        columns = np.array(found).reshape(len(found), 5)
         names = [cell.model for cell in cells], [cell.gpu.model for cell in cells]
         foreign = np.array(
             [float((cell.gpu.architecture or "").startswith("CDNA")) for cell in cells]
         )
-        return _Places(columns[:, 0], columns[:, 1], columns[:, 2:], *names, foreign)
+        known_spreads = (
+            (each.whole_cell, each.whole_run) if cell.whole_job else (each.cell, each.run)
+            for cell in cells
+        )
+        of_cells, of_runs = np.array(list(known_spreads)).reshape(len(cells), 2).T
+        return _Places(columns[:, 0], columns[:, 1:], *names, foreign, of_cells, of_runs**2)
 
     def _product_share(self, cell: GpuCell) -> float | None:
         """Share of products, of a model of that name, else of the job itself unless its exponents are fitted."""
@@ -227,13 +250,20 @@ class GpuScale:
     def _solution(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
-        noise = np.diag(np.square([run_spread(row) for row in self.rows]))
-        covariance = (
-            _covariance(self._seen, self._seen) + _FREE**2 * _equal_pairs(series, series) + noise
-        )
+        covariance = _covariance(self._seen, self._seen)
+        covariance += _FREE**2 * _equal_pairs(series, series) + np.diag(self._seen.runs)
         inverse = np.asarray(np.linalg.inv(covariance), np.float64)
-        left = np.log([row.per_second for row in self.rows]) - self._seen.prior
-        return inverse, np.asarray(inverse @ left, np.float64)
+        return inverse, np.asarray(inverse @ self._left, np.float64)
+
+    @cached_property
+    def _left(self) -> Array:
+        """Logarithms of the rows less what the sheets say."""
+        return np.log([row.per_second for row in self.rows]) - self._seen.prior
+
+    def log_density(self) -> float:
+        """Of the rows, but for a constant: the greater, the better these constants fit them."""
+        inverse, weights = self._solution
+        return 0.5 * float(np.linalg.slogdet(inverse)[1] - self._left @ weights)
 
     def places(self, cells: Sequence[GpuCell]) -> tuple[Array, Array]:
         """ln(rate) of each cell but for its model's constant, ``[cells]``, and their covariance as runs show it.
@@ -244,51 +274,33 @@ class GpuScale:
         inverse, weights = self._solution
         known = _covariance(places, self._seen)
         covariance: Array = _covariance(places, places) - known @ inverse @ known.T
-        covariance += _RUN_SPREAD**2 * np.eye(len(cells))
+        covariance += np.diag(places.runs)
         return np.asarray(places.prior + known @ weights, np.float64), covariance
 
-    def ratio(
-        self, first: GpuCell, second: GpuCell, whole_jobs: bool = False
-    ) -> tuple[float, float]:
-        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it.
-
-        ``whole_jobs``: with whatever else limits such runs, input and host.
-        """
+    def ratio(self, first: GpuCell, second: GpuCell) -> tuple[float, float]:
+        """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it."""
         means, covariance = self.places([first, second])
         variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
-        return float(means[0] - means[1]), math.sqrt(
-            variance + 2 * whole_jobs * _WHOLE_JOB_SPREAD**2
-        )
+        return float(means[0] - means[1]), math.sqrt(variance)
 
     def amp_ratio(self, cell: GpuCell) -> float:
         """ln(seconds with amp / seconds in fp32) of one model on one GPU, by its sheet."""
         both = self._places([cell._replace(precision=precision) for precision in ("amp", "fp32")])
         return float(both.prior[1] - both.prior[0]) - math.log(_LONGER_IN_32_BITS)
 
-    def draw_rates(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
-        """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each, and
-        a model that is unlike others is so on all GPUs (a multivariate Student's distribution)."""
-        means, covariance = self.places(cells)
-        normals = np.array(
-            [draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))]
-        )
-        off = np.linalg.cholesky(covariance) @ normals * draws.tails("how unlike others a model is")
-        return np.asarray(means[:, np.newaxis] + off, np.float64)
-
     def has_row(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
         return any(row.key == model and row.gpu == gpu for row in self.rows)
 
 
-def run_spread(row: Speed) -> float:
-    """Standard deviation of a published number's logarithm between runs, and whatever else limits whole jobs."""
-    return _WHOLE_JOB_SPREAD if row.source.startswith(WHOLE_JOBS) else _RUN_SPREAD
-
-
 def cell_of(row: Speed, facts: Mapping[str, GpuFacts]) -> GpuCell:
     """Where a published number stands."""
     return GpuCell(
-        row.key, facts[row.variant or row.gpu], row.precision, StepMix(strict=float(row.strict))
+        row.key,
+        facts[row.variant or row.gpu],
+        row.precision,
+        StepMix(strict=float(row.strict)),
+        row.source.startswith(WHOLE_JOBS),
     )
 
 
@@ -302,17 +314,3 @@ def shipped_sheets() -> dict[str, GpuFacts]:
 def published_scale() -> GpuScale:
     """Fitted to every published speed that comes with Stash."""
     return GpuScale(speeds(), shipped_sheets())
-
-
-@lru_cache(maxsize=64)
-def draw_gpu_rates(model: str, precision: str, mix: StepMix, draws: Draws) -> Mapping[str, Array]:
-    """By name of every shipped GPU without a hole, ln(rate) of the model on it as draws, ``[draws]``.
-
-    What two of them share is off alike in each draw, so a difference between two is as sure as the scale has it: the
-    GPU that was profiled is the same one for all, and variants of a GPU can hardly be distinguished by their model.
-    """
-    known = [gpu for gpu in gpus() if sheet_rates(gpu, precision) is not None]
-    cells = [GpuCell(model_key(model), gpu, precision, mix) for gpu in known]
-    drawn = published_scale().draw_rates(cells, draws)
-    drawn.setflags(write=False)
-    return {gpu.name: one for gpu, one in zip(known, drawn, strict=True)}

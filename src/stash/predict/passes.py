@@ -31,7 +31,7 @@ from stash.predict.compute_ratios import (
 from stash.predict.draws import Array, Draws, Quantity, Used, measured_quantity
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import PredictedStall
-from stash.predict.gpu_scale import draw_gpu_rates, mix_of
+from stash.predict.gpu_scale import mix_of
 from stash.predict.loading import Loading, LoadingCorrection
 from stash.predict.pipeline import Work, widen_work
 from stash.predict.precision import is_bfloat16, training_precision
@@ -199,14 +199,10 @@ def _other_gpu_scale(
     ]
     if gpu is not None and gpu.lower() == second.model.lower() != second.name.lower():
         beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-    rate = draw_gpu_rates(model, precision, mix, base.draws)
-    shared = (
-        rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
-    )
     about = f"seconds on {second.model} per second on {first.model}"
     fact = Used(about=about, unit="count", quantity=quantity)
-    off = base.draws.long_tailed(f"speed of {second.name}", shared)
-    return ComputeScale(base.draws.draw(about, quantity, off), (fact,), tuple(beyond))
+    drawn = base.draws.draw(f"speed of {second.name}", quantity)
+    return ComputeScale(drawn, (fact,), tuple(beyond))
 
 
 def _batch_exponent(base: Base, before: Passes, ratio: float) -> Quantity:

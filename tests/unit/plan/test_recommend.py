@@ -252,7 +252,7 @@ def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
         gpu_job(),
         merge(None, None),
         samples=90 * 1_281_167,
-        deadline_seconds=24 * HOUR,
+        deadline_seconds=30 * HOUR,
         clouds=("aws", "azure"),
     )
     assert plan.tied_choices
