@@ -12,6 +12,12 @@ from stash.lab.testbed import train_emulated
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
 
 
+@pytest.fixture(autouse=True)
+def _usual_scheduling(monkeypatch):
+    """``main`` would put the whole test process before every other on its cores."""
+    monkeypatch.setattr(train_emulated, "go_first", lambda: None)
+
+
 def test_reading_what_is_not_cached_takes_longer(tmp_path, monkeypatch):
     paths = [tmp_path / str(number) for number in range(4)]
     for path in paths:
