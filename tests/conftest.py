@@ -136,7 +136,13 @@ def nothing_outlives_its_module():
 def _ended_since(before: Left) -> None:
     if not _left_since(before):
         return
-    gc.collect()  # a loader's iterator ends its workers when it goes, which an exception may hold on to
+    for generation in (
+        1,
+        2,
+    ):  # a loader's iterator ends its workers when it goes, which an exception may hold on to
+        gc.collect(generation)
+        if not _left_since(before):
+            return
     deadline = time.monotonic() + _GRACE
     while left := _left_since(before):
         if time.monotonic() > deadline:
