@@ -40,7 +40,7 @@ demo: $(BIN)/stash $(DATA)/stash-dataset.json  ## a first profile: installs, mak
 
 # Two at a time: a profile waits as much as it computes. Whoever is done first takes tests from the other. Then those
 # whose truth other tests would change, which take all of a disk.
-test: $(DEV)  ## the tests, without slow ones (seven minutes on two cores)
+test: $(DEV)  ## the tests, without slow ones (five minutes on two cores)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not alone"
 	$(BIN)/pytest tests/truth -m "alone and not slow"
 
