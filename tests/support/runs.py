@@ -5,8 +5,6 @@ that nothing was left running. Waiting is bounded by ``PATIENCE``, for a machine
 asks how fast something was.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

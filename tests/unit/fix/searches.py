@@ -1,14 +1,9 @@
 """Searches of changes on simulated jobs, whose launches take no time."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
 from stash.fix.change_search import find_changes
-from stash.fix.fix_search import Candidate, Search, Turns
+from stash.fix.fix_search import Candidate, Search
 from stash.fix.script_changes import ScriptChange
 from stash.fix.time_budget import TimeBudget
 from stash.measure.launcher.diagnose import Diagnosis
@@ -16,8 +11,6 @@ from stash.measure.launcher.trials import TrialRun
 
 LAUNCH = 8.0
 """Seconds."""
-StepSeconds = Callable[[frozenset[str]], float]
-Noise = Callable[[], float]
 
 
 class SimulatedJob:
@@ -29,21 +22,21 @@ class SimulatedJob:
 
     def __init__(
         self,
-        step: StepSeconds,
-        noise: Noise,
-        launch: float,
-        breaks: Mapping[str, str] | None = None,
-    ) -> None:
+        step,
+        noise,
+        launch,
+        breaks=None,
+    ):
         self.step, self.noise, self.seconds, self.breaks = step, noise, launch, breaks or {}
         self.now = 0.0
-        self.launched: list[frozenset[str]] = []
+        self.launched = []
         self.interrupt_at = float("inf")
-        self.other_losses: set[str] = set()
+        self.other_losses = set()
 
-    def clock(self) -> float:
+    def clock(self):
         return self.now
 
-    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+    def run(self, changes, steps=None):
         """One launch."""
         names = frozenset(each.name for each in changes)
         self.launched.append(names)
@@ -63,20 +56,18 @@ class SimulatedJob:
 class Job(SimulatedJob):
     """A script whose step takes ``step(names of changes)`` seconds, with noise; each launch takes ``LAUNCH``."""
 
-    def __init__(
-        self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, step, noise=0.005, breaks=None):
         super().__init__(step, lambda: float(self.random.normal(0, noise)), LAUNCH, breaks)
         self.random = np.random.default_rng(3)
 
 
-def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
+def change(name, forecast=None, **fields):
     return ScriptChange(
         name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields
     )
 
 
-def run_search(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
+def run_search(job, *changes, within=600.0, **options):
     first = job.run([])
     search = Search(
         [Candidate(each) for each in changes],
@@ -89,11 +80,11 @@ def run_search(job: Job, *changes: ScriptChange, within: float = 600.0, **option
     return search
 
 
-def standing(search: Search) -> dict[str, str]:
+def standing(search):
     return {each.change.name: each.standing for each in search.candidates}
 
 
-def workers(*numbers: int, **fields: Any) -> list[ScriptChange]:
+def workers(*numbers, **fields):
     """A loader's numbers of workers."""
     return [
         change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, **fields)
@@ -101,18 +92,14 @@ def workers(*numbers: int, **fields: Any) -> list[ScriptChange]:
     ]
 
 
-def flags(*names: str, **fields: Any) -> list[ScriptChange]:
+def flags(*names, **fields):
     return [change(name, settings={"flags": {name: True}}, **fields) for name in names]
 
 
-def play_turns(
-    job: Job, *rows: Sequence[float], takes: float = 20.0, asked: list[Any] | None = None
-) -> Turns:
+def play_turns(job, *rows, takes=20.0, asked=None):
     """One launch of ``takes`` seconds whose turns are these rows; ``asked`` gets what is set in them."""
 
-    def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
-    ) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(rungs, rounds, stays):
         job.now += takes
         if asked is not None:
             asked.append(rungs)
@@ -121,12 +108,10 @@ def play_turns(
     return turns
 
 
-def one_launch(job: Job, noise: float = 0.005) -> Turns:
+def one_launch(job, noise=0.005):
     """Settings in turns, as the job's step has it; a launch of them takes as long as any."""
 
-    def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
-    ) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(rungs, rounds, stays):
         job.now += LAUNCH
         always = {each.name for each in stays}
         on = [frozenset({*rung.get("flags", {}), *always}) for rung in rungs]

@@ -1,8 +1,5 @@
 """The search on simulated jobs: what it keeps, what it leaves, and that it ends in time."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +8,6 @@ from searches import LAUNCH, Job, change, play_turns, run_search, standing, work
 
 from stash.fix.change_search import find_changes
 from stash.fix.fix_search import Candidate, Search
-from stash.fix.script_changes import ScriptChange
 from stash.fix.time_budget import TimeBudget
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
@@ -46,7 +42,7 @@ def test_a_job_with_nothing_to_try_is_told_so_after_one_launch():
 
 def test_two_that_fight_are_not_kept_together():
     # GIVEN two changes that save 20 ms each alone, and nothing together
-    def step(names: frozenset[str]) -> float:
+    def step(names):
         return 0.1 if len(names) == 2 else 0.1 - 0.02 * len(names)
 
     search = run_search(Job(step), change("a"), change("b"))
@@ -171,7 +167,7 @@ def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried
     job = Job(lambda on: 0.1 - 0.02 * ("good" in on))
     run = job.run
 
-    def ended(changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+    def ended(changes, steps=None):
         if not changes:
             return run(changes, steps)
         job.now = LAUNCH + 60.0
@@ -187,7 +183,7 @@ def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried
 @pytest.mark.parametrize("fewer", [0.01, 0.05])
 def test_of_changes_that_share_a_knob_the_one_that_saves_more_is_made(fewer):
     # GIVEN workers with fewer threads, which save 30 ms, and fewer threads alone
-    def step(on: frozenset[str]) -> float:
+    def step(on):
         return 0.1 - max(0.03 * ("workers=1+threads=1" in on), fewer * ("threads=1" in on))
 
     both = change("workers=1+threads=1", knob="workers", settings={"threads": 1})
