@@ -16,16 +16,17 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --con
 
 # A plain install with the models that come with Stash: all that a first profile needs. The pinned torch is the
 # CPU-sized one the tests run with; a GPU build of it serves as well.
+STASH_EXTRA ?= zoo
 $(BIN)/stash: pyproject.toml constraints-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch
-	$(PIP) --editable '.[zoo]'
+	$(PIP) --editable '.[$(STASH_EXTRA)]'
 	@touch $@
 
-# What tests, checks and benchmarks need beside it, in the same environment.
+# What tests, checks and benchmarks need beside it, in the same environment; STASH_EXTRA=dev has installed it at once.
 DEV := $(BIN)/pytest
 $(DEV): $(BIN)/stash
-	$(PIP) --editable '.[dev]'
+	@test '$(STASH_EXTRA)' = dev -a -x $@ || $(PIP) --editable '.[dev]'
 	@touch $@
 
 $(DATA)/stash-dataset.json: | $(BIN)/stash
@@ -40,7 +41,7 @@ demo: $(BIN)/stash $(DATA)/stash-dataset.json  ## a first profile: installs, mak
 
 # Two at a time: a profile waits as much as it computes. Whoever is done first takes tests from the other. Then those
 # whose truth other tests would change, which take all of a disk.
-test: $(DEV)  ## the tests, without slow ones (seven minutes on two cores)
+test: $(DEV)  ## the tests, without slow ones (six minutes on two cores)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not alone"
 	$(BIN)/pytest tests/truth -m "alone and not slow"
 

@@ -9,9 +9,6 @@ import itertools
 import json
 from dataclasses import fields, is_dataclass
 
-Trail = tuple[str, ...]
-"""Names down to a text; ``*`` is every item of a list, and ``=`` at the end every name of a dictionary."""
-
 _marks = itertools.count(10_000)
 PAYLOADS = (
     '"><script>hit({m})</script>',

@@ -1,7 +1,5 @@
 """One case of the fault matrix: what is done, when, to what; and what must come of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Whatever is done to a profile: it ends in time, leaves no process, nothing in th
 user's changed, no traceback of Stash's own, and an artefact that can be read or none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 import hashlib

@@ -7,8 +7,6 @@ ones to ``stash spot run --on local`` with Ray. Ends with status 1 if a sample i
 own exit status says so. A full disk needs root.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ The head asks this process for machines through a pipe and gets the coordinator'
 socket. A process ``acts`` at a named point of its own code: it is killed, or stops for a while. Linux only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue
@@ -13,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.managers import BaseManager
@@ -64,10 +62,10 @@ class ForkedFleet:
     def __init__(self, orders, machines):
         self._orders, self._machines = orders, machines
         self._coordinator = Coordinator(len(orders.servers), orders.workers[0].samples, LEASE_KEY)
-        self._news: queue.Queue[tuple[str, bool, Any]] = queue.Queue()
-        self._controls: dict[str, Any] = {}
+        self._news = queue.Queue()
+        self._controls = {}
         self._pool = ThreadPoolExecutor(16)
-        self._saving: list[Future[Any]] = []
+        self._saving = []
         self._office = _serve(_Desk(self._coordinator, self._news))
         threading.Thread(target=self._listen, daemon=True).start()
 

@@ -7,8 +7,6 @@ watched: it is the real one), no process, nothing in shared memory. And signals 
 moments spread over its start: how many are followed. Prints three tables; exit status 1 unless all were.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -5,8 +5,6 @@ starts ``WORDS`` on the first P of N hosts, waits until node 0 has shown so many
 waits for all to end, and prints what each said and how it ended. Its status is that of the first host left.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

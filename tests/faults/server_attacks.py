@@ -3,8 +3,6 @@
 It speaks to a port: the words of this version after a proof that is none, and those of versions that asked for none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -5,8 +5,6 @@ files and memory of the process that starts them, sockets, shared memory, networ
 profiles in a row are started from Python (``stash.profile`` of a function), in one process, which is then looked at.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

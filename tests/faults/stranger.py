@@ -14,7 +14,6 @@ import socket
 import time
 from datetime import timedelta
 
-Target = tuple[str, int, str]
 _HOLDS = []
 """Connections that are kept open and say nothing more."""
 

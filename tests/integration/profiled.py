@@ -4,12 +4,10 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import Outcome, Started
 
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
@@ -35,9 +33,6 @@ ZOO = Path(__file__).parents[1] / "zoo"
 FILES = 192
 COMMUNICATION = ("solo", "crowd", "node")
 FULL = (*COMMUNICATION, "warm", "cold")
-
-Start = Callable[..., Started]
-RunProfile = Callable[..., Outcome]
 
 
 def profile_of(outcome):

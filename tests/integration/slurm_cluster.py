@@ -5,8 +5,6 @@ daemons' own mount namespaces, so nothing of this machine is changed, and all ar
 processes. Installs nothing.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

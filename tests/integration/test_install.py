@@ -79,7 +79,10 @@ def environment(folder, packages):
     return python
 
 
-@pytest.mark.parametrize("had", INSTALLED)
+@pytest.mark.parametrize(
+    "had",  # of what is not even added where there is nothing, nothing can be replaced
+    [pytest.param(had, marks=[pytest.mark.slow] if INSTALLED[had] else []) for had in INSTALLED],
+)
 def test_no_torch_is_installed_or_replaced(had, tmp_path):
     added = installed(environment(tmp_path / "env", INSTALLED[had]), "--dry-run", *requirements())
     assert not {"torch", "torchvision", "triton"} & set(added)

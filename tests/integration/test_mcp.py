@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -76,7 +78,7 @@ for _ in range(100_000):
 
 
 def ask(folder, calls):
-    """Whether each call failed, and its answer, of one server that is started in ``folder``."""
+    """What each call answers, of one server that is started in ``folder``; the tools that it lists."""
 
     async def asked():
         server = StdioServerParameters(
@@ -84,21 +86,32 @@ def ask(folder, calls):
         )
         answers = []
         async with Client(stdio_client(server)) as client:
+            tools = (await client.list_tools()).tools
             for name, arguments in calls:
                 result = await client.call_tool(name, arguments)
                 (content,) = result.content
                 assert result.is_error or result.structured_content == json.loads(content.text)
-                answers.append((bool(result.is_error), content.text))
-        return answers
+                answers.append(Answer(bool(result.is_error), content.text))
+        return answers, {tool.name: tool for tool in tools}
 
     return anyio.run(asked)
 
 
-@pytest.fixture
-def folder(tmp_path):
+@dataclass(frozen=True)
+class Answer:
+    """Of one call."""
+
+    is_refused: bool
+    text: str
+
+    @property
+    def content(self):
+        return json.loads(self.text)
+
+
+def lay_out_artefacts(folder):
     for name, origin in ARTEFACTS.items():
-        shutil.copy(ROOT / origin, tmp_path / f"{name}{SUFFIXES.get(name, '.stash.json')}")
-    return tmp_path
+        shutil.copy(ROOT / origin, folder / f"{name}{SUFFIXES.get(name, '.stash.json')}")
 
 
 def named(arguments):
@@ -111,76 +124,102 @@ def named(arguments):
     }
 
 
-def test_thirty_questions_about_ten_artefacts_are_answered(folder):
+SAME_CHANGE = (
+    {"changes": {"nodes": 4}},
+    {"changes": {"nodes": "4"}},
+    {"changes": {"nodes": 4.0}},
+    {"nodes": 4},
+)
+FLAGS = ({"allow_spot": True}, {"allow_spot": "false"}, {"allow-spot": None})
+MANY_RUNS = {"runs": ["two.stash.json"], "epochs": 3, "samples": 1e6, "cloud": ["aws", "gcp"]}
+READING = {
+    "questions": [(each["tool"], named(each["with"])) for each in QUESTIONS],
+    "too long": [("explain", {"run": "x" * 100_000})],
+    "refused": [(each["tool"], each["with"]) for each in REFUSED],
+    "changes": [("what_if", {"run": "two.stash.json", **way}) for way in SAME_CHANGE],
+    "options": [
+        *(
+            (
+                "recommend",
+                {"runs": "two.stash.json", "options": {"samples": "1M", "epochs": 3, **flag}},
+            )
+            for flag in FLAGS
+        ),
+        ("recommend", MANY_RUNS),
+    ],
+    "records": [
+        ("list", {"limit": 3}),
+        ("explain", {"run": "schema-1.fix.json"}),
+        ("explain", {"run": "schema-1.watch.jsonl"}),
+    ],
+}
+"""Calls that start nothing, by what they show: one server answers them all."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """With one server."""
+
+    answers: dict[str, list[Answer]]
+    tools: dict[str, Any]
+    left: set[Path]
+    """Files that were not there before."""
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory):
+    """All calls of ``READING``, answered in a folder with the artefacts, two records and a pipe."""
+    folder = tmp_path_factory.mktemp("mcp")
+    lay_out_artefacts(folder)
+    for name in ("schema-1.fix.json", "schema-1.watch.jsonl"):
+        shutil.copy(ROOT / "tests/golden" / name, folder)
+    os.mkfifo(folder / "pipe.stash.json")
+    before = set(folder.iterdir())
+    answers, tools = ask(folder, [call for calls in READING.values() for call in calls])
+    rest = iter(answers)
+    return Conversation(
+        {kind: [next(rest) for _ in calls] for kind, calls in READING.items()},
+        tools,
+        set(folder.iterdir()) - before,
+    )
+
+
+def test_thirty_questions_about_ten_artefacts_are_answered(reading):
     assert len(QUESTIONS) == 30
     assert {v for each in QUESTIONS for v in each["with"].values() if isinstance(v, str)} == set(
         ARTEFACTS
     )
-    answers = ask(folder, [(each["tool"], named(each["with"])) for each in QUESTIONS])
     wrong = []
-    for question, (failed, text) in zip(QUESTIONS, answers, strict=True):
-        found = text if failed else look_up(json.loads(text), question["at"])
-        if failed or not is_right(found, question) or len(text.encode()) > MAX_BYTES:
+    for question, answer in zip(QUESTIONS, reading.answers["questions"], strict=True):
+        found = answer.text if answer.is_refused else look_up(answer.content, question["at"])
+        is_short = len(answer.text.encode()) <= MAX_BYTES
+        if answer.is_refused or not is_right(found, question) or not is_short:
             wrong.append(f"{question}: {found!r}")
     assert wrong == []
 
 
-def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder):
-    os.mkfifo(folder / "pipe.stash.json")
-    before = set(folder.iterdir())
-    long_name = ("explain", {"run": "x" * 100_000})
-    (refused, long_answer), *answers = ask(
-        folder, [long_name, *((each["tool"], each["with"]) for each in REFUSED)]
-    )
-    assert refused
-    assert json.loads(long_answer)["error"]["code"] in {"failed", "usage"}
-    assert all(failed for failed, _ in answers)
-    assert [json.loads(text)["error"]["code"] for _, text in answers] == [
-        each["code"] for each in REFUSED
-    ]
-    assert json.loads(answers[-1][1])["error"]["message"].startswith(
-        "budget: unknown time unit 'x' in '2x'"
-    )
-    assert set(folder.iterdir()) == before
+def test_errors_have_codes_and_nothing_that_costs_money_is_started(reading):
+    (too_long,) = reading.answers["too long"]
+    assert too_long.is_refused
+    assert too_long.content["error"]["code"] in {"failed", "usage"}
+    answers = reading.answers["refused"]
+    assert all(answer.is_refused for answer in answers)
+    errors = [answer.content["error"] for answer in answers]
+    assert [error["code"] for error in errors] == [each["code"] for each in REFUSED]
+    assert errors[-1]["message"].startswith("budget: unknown time unit 'x' in '2x'")
+    assert reading.left == set()
 
 
-def test_changes_and_options_are_taken_as_any_model_writes_them(folder):
-    two = {"run": "two.stash.json"}
-    ways = [
-        {"changes": {"nodes": 4}},
-        {"changes": {"nodes": "4"}},
-        {"changes": {"nodes": 4.0}},
-        {"nodes": 4},
-    ]
-    same = [("what_if", {**two, **way}) for way in ways]
-    flags = [
-        ({"allow_spot": True}, True),
-        ({"allow_spot": "false"}, False),
-        ({"allow-spot": None}, False),
-    ]
-    wishes = [
-        ("recommend", {"runs": "two.stash.json", "options": {"samples": "1M", "epochs": 3, **flag}})
-        for flag, _ in flags
-    ]
-    lists = (
-        "recommend",
-        {"runs": ["two.stash.json"], "epochs": 3, "samples": 1e6, "cloud": ["aws", "gcp"]},
-    )
-    answers = ask(folder, [*same, *wishes, lists])
-    assert [text for failed, text in answers if failed] == []
-    found = [json.loads(text) for _, text in answers]
-    assert {each["forecast"]["samples_per_second"] for each in found[: len(ways)]} == {4763.9}
+def test_changes_and_options_are_taken_as_any_model_writes_them(reading):
+    answers = [*reading.answers["changes"], *reading.answers["options"]]
+    assert [answer.text for answer in answers if answer.is_refused] == []
+    assert {
+        answer.content["forecast"]["samples_per_second"] for answer in reading.answers["changes"]
+    } == {4763.9}
 
 
-def test_every_tool_says_what_it_does_takes_and_answers(folder):
-    async def listed():
-        server = StdioServerParameters(
-            command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder, env=dict(os.environ)
-        )
-        async with Client(stdio_client(server)) as client:
-            return (await client.list_tools()).tools
-
-    tools = {tool.name: tool for tool in anyio.run(listed)}
+def test_every_tool_says_what_it_does_takes_and_answers(reading):
+    tools = reading.tools
     assert {"profile", "fix", "watch", "list", "explain", "what_if", "recommend"} < set(tools)
     for name, tool in tools.items():
         runs = name in ("profile", "fix", "watch")
@@ -202,43 +241,39 @@ def test_every_tool_says_what_it_does_takes_and_answers(folder):
     )
 
 
-def test_a_folder_is_listed_and_records_are_explained(folder):
-    for name in ("schema-1.fix.json", "schema-1.watch.jsonl"):
-        shutil.copy(ROOT / "tests/golden" / name, folder)
-    (_, listed), (_, fix), (_, watch) = ask(
-        folder,
-        [
-            ("list", {"limit": 3}),
-            ("explain", {"run": "schema-1.fix.json"}),
-            ("explain", {"run": "schema-1.watch.jsonl"}),
-        ],
-    )
-    assert len(json.loads(listed)["artefacts"]) == 3
-    assert json.loads(fix)["tried"][0]["standing"] == "kept"
-    assert json.loads(watch)["steps"] == 604
+def test_a_folder_is_listed_and_records_are_explained(reading):
+    listed, fix, watch = (answer.content for answer in reading.answers["records"])
+    assert len(listed["artefacts"]) == 3
+    assert fix["tried"][0]["standing"] == "kept"
+    assert watch["steps"] == 604
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
 
 
 @pytest.mark.slow
 def test_a_command_is_watched_and_ended_and_a_script_is_fixed(folder):
     (folder / "train.py").write_text(TRAIN.replace("100_000", "1_000_000"))
-    (failed, watched), (unfixed, fixed) = ask(
+    (watched, fixed), _ = ask(
         folder,
         [
             ("watch", {"command": "train.py", "budget": 15}),
             ("fix", {"command": ["train.py"], "budget": 20, "output": "mine.fix.json"}),
         ],
     )
-    assert not failed, watched
-    assert json.loads(watched)["steps"] > 0
-    assert json.loads(watched)["file"] == "train.watch.jsonl"
-    assert not unfixed, fixed
-    assert json.loads(fixed)["file"] == "mine.fix.json"
+    assert not watched.is_refused, watched
+    assert watched.content["steps"] > 0
+    assert watched.content["file"] == "train.watch.jsonl"
+    assert not fixed.is_refused, fixed
+    assert fixed.content["file"] == "mine.fix.json"
 
 
 def test_a_command_is_profiled_and_its_file_explained(folder):
-    (folder / "train.py").write_text(TRAIN)
     (folder / "fails.py").write_text("raise RuntimeError('no such GPU')")
-    (failed, text), (again, same), (broken, why) = ask(
+    (profiled, explained, broken), _ = ask(
         folder,
         [
             ("profile", {"command": ["train.py"], "budget": "2s"}),
@@ -246,12 +281,12 @@ def test_a_command_is_profiled_and_its_file_explained(folder):
             ("profile", {"command": ["fails.py"], "budget": 2}),
         ],
     )
-    assert not failed, text
-    answer = json.loads(text)
+    assert not profiled.is_refused, profiled
+    answer = profiled.content
     assert answer.pop("file") == "train.stash.json"
     assert answer["verdict"]["stall"] in (None, "compute")
-    assert not again
-    assert {**answer, "more": ""} == {**json.loads(same), "more": ""}
-    assert broken
-    assert json.loads(why)["error"]["code"] == "job"
-    assert "no such GPU" in why
+    assert not explained.is_refused
+    assert {**answer, "more": ""} == {**explained.content, "more": ""}
+    assert broken.is_refused
+    assert broken.content["error"]["code"] == "job"
+    assert "no such GPU" in broken.text

@@ -5,6 +5,7 @@ A launch takes most of a test's time, so each script combines what scripts have 
 
 import json
 import signal
+import time
 from collections import Counter
 
 import pytest
@@ -24,14 +25,17 @@ from runs import PATIENCE
 from stash.analysis.attribution import attribute
 
 
-def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(run_profile, data, tmp_path):
+def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(start, data, tmp_path):
     # GIVEN a package's module with relative imports and options of the same names as Stash's, and as torchrun's begin
     theirs = tmp_path / "theirs.json"
     options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
     for_torchrun = ("--log", "x", "--max", "9", "--no", "--local", "y")
-    profile = ladder_of(
-        run_profile("--nproc-per-node", 2, "-m", "pack.training", data, *options, *for_torchrun)
-    )
+    run = start("--nproc-per-node", 2, "-m", "pack.training", data, *options, *for_torchrun)
+    listening = set()
+    while run.popen.poll() is None:
+        listening.update(run.list_sockets())
+        time.sleep(0.5)
+    profile = ladder_of(run.end())
     # THEN the job got its own, and Stash kept its own
     got = json.loads(theirs.read_text())
     assert got == {
@@ -59,6 +63,9 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(run_profile
     )
     kept += ("--log", "…", "--max", "9", "--no", "--local", "…")
     assert profile.workload.command == ("-m", "pack.training", *kept)
+    # AND nobody else could speak to it, at any time
+    assert len(listening) >= 3, listening
+    assert {address for address, _, _ in listening} <= {"127.0.0.1", "::1"}, listening
     # AND all rungs that can differ on one machine are measured in one launch, and the workload is known
     assert profile.settings.launches == 1
     assert not profile.settings.isolated

@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
 from stash.measure.linux.processes import find_by_variable
 from tests.faults.exactly_once import ON_RAY, suffer_on_ray
 
-pytest.importorskip("ray")
+if find_spec("ray") is None:  # to import it takes seconds
+    pytest.skip("could not import 'ray'", allow_module_level=True)
 pytestmark = pytest.mark.slow
 
 JOB = """

@@ -1,7 +1,5 @@
 """Batches of classes of their own, as libraries have them; small, and in the style of each."""
 
-from __future__ import annotations
-
 import copy
 import weakref
 from collections import UserDict, namedtuple
@@ -41,7 +39,7 @@ class Store(MutableMapping):
     """A mapping that knows its owner, as PyG's storages do."""
 
     def __init__(self, owner):
-        self._mapping: dict[str, Any] = {}
+        self._mapping = {}
         self._owner = weakref.ref(owner)
 
     def __getitem__(self, key):

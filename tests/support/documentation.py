@@ -1,7 +1,5 @@
 """The pages of the documentation as tests read them: blocks, commands, and what a command prints."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

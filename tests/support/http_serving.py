@@ -1,7 +1,5 @@
 """A real HTTP server on loopback that ends with its test: no thread of a request outlives it, none prints."""
 
-from __future__ import annotations
-
 import http.server
 import sys
 import threading
@@ -13,7 +11,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def __init__(self, handler):
         super().__init__(("127.0.0.1", 0), handler)
-        self.failed: list[BaseException] = []
+        self.failed = []
 
     def handle_error(self, request, client_address):
         error = sys.exc_info()[1]

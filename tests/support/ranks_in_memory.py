@@ -1,10 +1,7 @@
 """The ladder without processes: ranks on set clocks that agree in memory, and loops that train when asked to."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -45,8 +42,8 @@ class Table:
 
     def __init__(self, ranks):
         self.barrier = threading.Barrier(ranks, timeout=PATIENCE)
-        self.reports: list[Any] = [None] * ranks
-        self.decision: Any = None
+        self.reports = [None] * ranks
+        self.decision = None
 
 
 class Seat(Control):

@@ -4,8 +4,6 @@ A machine's GPUs are described the way ``nvidia-smi topo`` prints them: ``links`
 of which the NVLink counts are used, and ``ancestors`` that of ``topo -mp``, which has the PCI levels only.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pynvml
@@ -27,7 +25,7 @@ class RecordedNvml:
 
     def __init__(self, about):
         self.about = about or {}
-        self.buses: list[str] = self.about.get("buses", [])
+        self.buses = self.about.get("buses", [])
         self.started = 0
         self.levels = matrix(self.about.get("ancestors", ""))
         self.lanes = [self._lanes(index) for index in range(len(self.buses))]

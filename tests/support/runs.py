@@ -5,10 +5,9 @@ that nothing was left running. Waiting is bounded by ``PATIENCE``, for a machine
 asks how fast something was.
 """
 
-from __future__ import annotations
-
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -111,6 +110,19 @@ class Started:
             except psutil.Error:
                 continue
         return found
+
+    def list_sockets(self):
+        """Where its processes can be spoken to: address, port, and kind."""
+        found = set()
+        for process in self.processes():
+            try:
+                for each in process.net_connections("inet"):
+                    kind = "udp" if each.type == socket.SOCK_DGRAM else "tcp"
+                    if each.status == psutil.CONN_LISTEN or kind == "udp":
+                        found.add((each.laddr.ip, each.laddr.port, kind))
+            except psutil.Error:
+                continue  # gone by now
+        return sorted(found)
 
     def stderr_text(self):
         """Its standard error so far."""

@@ -4,8 +4,6 @@ The fake stands at the process seam (``study/programs.py``): it hears the very w
 do is scripted by the cell's title or by the cluster's fate; what was rented and not released is counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,21 +14,54 @@ import pytest
 OWN = Path(__file__).resolve().parents[2] / "src" / "stash"
 
 
+@dataclass(frozen=True)
+class ModuleNames:
+    """What a module names, read once for all tests: the tree itself would be twenty times as large."""
+
+    classes: frozenset[str]
+    aliases: tuple[tuple[str, str], ...]
+    bound: frozenset[str]
+
+
+@cache
+def read_names(path):
+    tree = ast.parse(path.read_text())
+    aliases = []
+    for node in tree.body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=alias)], value=ast.Subscript() | ast.BinOp() as value
+            ):
+                if alias[:1].isupper() and not alias.isupper():
+                    aliases.append((alias, ast.unparse(value)))
+    classes, bound = bound_names(tree)
+    return ModuleNames(frozenset(classes), tuple(aliases), frozenset(bound))
+
+
+def bound_names(tree):
+    """Classes, and every name that a module gives to something: variables, fields, parameters, functions, classes."""
+    classes: set[str] = set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.ClassDef):
+            classes.add(node.name)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names.add(node.name)
+    return classes, names | classes
+
+
 def find_meanings(folder):
     """Public class names and type aliases that mean different things in different modules, and where."""
     homes: dict[str, dict[str, str]] = defaultdict(dict)
     for path in folder.rglob("*.py"):
-        name, tree = str(path.relative_to(folder)), ast.parse(path.read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name][name] = f"class of {name}"
-        for node in tree.body:
-            match node:
-                case ast.Assign(
-                    targets=[ast.Name(id=alias)], value=ast.Subscript() | ast.BinOp() as value
-                ):
-                    if alias[:1].isupper() and not alias.isupper():
-                        homes[alias][name] = ast.unparse(value)
+        name, module = str(path.relative_to(folder)), read_names(path)
+        homes_here = dict.fromkeys(module.classes, f"class of {name}") | dict(module.aliases)
+        for each, meaning in homes_here.items():
+            homes[each][name] = meaning
     return {
         name: sorted(places)
         for name, places in homes.items()
@@ -106,24 +141,11 @@ def test_documentation_is_written_in_plain_english():
     assert found == []
 
 
-def bound_names(tree):
-    """Every name that a module gives to something: variables, fields, parameters, functions, classes."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
-            names.add(node.id if isinstance(node, ast.Name) else node.attr)
-        elif isinstance(node, ast.arg):
-            names.add(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names.add(node.name)
-    return names
-
-
 def test_names_say_what_a_thing_is():
     tree = ast.parse(
         "def hear(said): told = said; self.heard = told; a, told = 1, 2\nclass said: ..."
     )
-    assert bound_names(tree) & NAMES == NAMES
+    assert bound_names(tree)[1] & NAMES == NAMES
     house = OWN.parent.parent
     found = {}
     for folder in ("src", "tests", "bench"):
@@ -137,9 +159,7 @@ def test_names_say_what_a_thing_is():
                 (fields for end, fields in ARTEFACT_FIELDS.items() if str(path).endswith(end)),
                 set(),
             )
-            names = {
-                name.lower().strip("_") for name in bound_names(ast.parse(text))
-            } & NAMES - allowed
+            names = {name.lower().strip("_") for name in read_names(path).bound} & NAMES - allowed
             if names:
                 found[str(path.relative_to(house))] = names
     assert found == {}

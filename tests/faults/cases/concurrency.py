@@ -3,8 +3,6 @@
 What one profile does is told to the others, touches nothing of theirs, and where a limit ends it, a sentence says so.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -104,7 +102,7 @@ def untouched(outcome, room):
 
 
 @lru_cache(maxsize=1)
-def users_python() -> tuple[str, ...]:
+def users_python():
     """Words that run Python with Stash as another user, who cannot reach root's home; empty if none do."""
     if not is_root() or shutil.which("setpriv") is None:
         return ()

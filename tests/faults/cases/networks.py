@@ -5,13 +5,10 @@ On one machine a stranger is a program beside the profile; between nodes it is a
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-
-import psutil
 
 from stash.lab.testbed import doctor
 from tests.faults.case import Case, Expected
@@ -33,26 +30,12 @@ def has_testbed():
     return os.geteuid() == 0 and doctor.why_no_testbed() is None
 
 
-def sockets(run):
-    """Where the processes of a run can be spoken to: address, port, and kind."""
-    found = set()
-    for process in run.processes():
-        try:
-            for each in process.net_connections("inet"):
-                kind = "udp" if each.type == socket.SOCK_DGRAM else "tcp"
-                if each.status == psutil.CONN_LISTEN or kind == "udp":
-                    found.add((each.laddr.ip, each.laddr.port, kind))
-        except psutil.Error:
-            continue  # gone by now
-    return sorted(found)
-
-
 def listed(least):
     """Look where it listens while it measures; at ``least`` so many sockets are to be seen. It may end then."""
 
     def act(run, room):
         run.wait_for("round 1 done")
-        found = sockets(run)
+        found = run.list_sockets()
         assert len(found) >= least, f"only {found}"
         assert all(address in ("127.0.0.1", "::1") for address, _, _ in found), (
             f"listens on {found}"
@@ -67,7 +50,7 @@ def attacked(attack):
 
     def act(run, room):
         run.wait_for("round 1 done")
-        places = [f"{address}:{port}/{kind}" for address, port, kind in sockets(run)]
+        places = [f"{address}:{port}/{kind}" for address, port, kind in run.list_sockets()]
         assert places, "nothing listens"
         words = [
             sys.executable,
@@ -102,7 +85,7 @@ ON_ONE_MACHINE = [
             pace=pace,
         )
         for name, job, ranks, least, pace in (
-            ("two ranks", ("train.py",), "2", 3, "quick"),
+            ("two ranks", ("train.py",), "2", 3, "fast"),
             ("two ranks with workers", ("train.py", "--workers", "1"), "2", 3, "slow"),
             ("one process", ("train.py", "--workers", "1"), "1", 0, "slow"),
         )

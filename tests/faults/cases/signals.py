@@ -7,13 +7,11 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from runs import Started
 
-from tests.faults.case import Case, Expected, Room
+from tests.faults.case import Case, Expected
 
 FOREVER = ("--budget", "300", "--noise", "0.05")
 SHORT = ("--budget", "10", "--noise", "0.05")
@@ -23,8 +21,6 @@ KEPT = 2
 """Rounds that must be kept of a profile that is hit while it measures: all but the one that may just have ended."""
 SUSPENDED = 2.0
 """Seconds between SIGTSTP and SIGCONT."""
-
-Waiting = Callable[[Started, Room], None]
 
 
 def loading(run, room):

@@ -1,7 +1,5 @@
 """Every file format that Stash reads: files to begin with, and how Stash reads and shows one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
@@ -24,7 +22,7 @@ from stash.analysis.limits import (
     parse_slower,
 )
 from stash.catalog import layers, own, snapshot
-from stash.catalog.facts import KINDS, Instance
+from stash.catalog.facts import KINDS
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.catalog.page import listing, sheet
 from stash.catalog.published import DamagedError, parse_gpuhunt
@@ -96,12 +94,12 @@ def _probe(probe):
 
 
 @lru_cache(maxsize=1)
-def _shipped() -> Catalog:
+def _shipped():
     return layers.merge(None, None)
 
 
 @lru_cache(maxsize=1)
-def _known() -> dict[tuple[str, str], Instance]:
+def _known():
     return {(item.cloud, item.name): item for item in _shipped().instances}
 
 

@@ -8,10 +8,7 @@ import json
 import re
 from typing import Any
 
-Tree = Any
 Container = Any
-Place = tuple[Container, Any]
-"""A list or an object, and an index or a name in it."""
 
 ACTS = "x\x1b]0;owned\x07\x1b[2J\x00\x9b2J\u202e\u2066\x7fy"
 """Sets a window's title, clears the screen, turns the text around."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from torch.distributed.pipelining import schedules
 
 from stash.analysis.pipeline_schedule import idle_share, parse_order, simulate_idle_share
 from stash.core.records.profile import PipelineSchedule
@@ -78,6 +77,8 @@ def test_pytorchs_interleaved_schedule_has_megatrons_share(microbatches):
             group=None,
             device="cpu",
         )
+
+    from torch.distributed.pipelining import schedules  # takes a second
 
     made = schedules.ScheduleInterleaved1F1B(
         [stage(0), stage(4)], microbatches, loss_fn=lambda found, wanted: found

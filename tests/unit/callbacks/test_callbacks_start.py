@@ -1,7 +1,5 @@
 """``StashCallback``: the watch that it starts and ends, without a process; real trainers use it in a slow test."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,7 +7,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -29,7 +26,7 @@ class World:
     entered: list[str] = field(default_factory=list)
     status: int | None = None
 
-    def start(self, command: tuple[str, ...], env: dict[str, str], stdin: int) -> World:
+    def start(self, command, env, stdin):
         assert stdin == subprocess.DEVNULL
         self.started.append((command, env))
         self.status = None
@@ -37,17 +34,17 @@ class World:
             watch_folder.attach_file(os.getpid()).write_text(str(self.folder / "orders.json"))
         return self
 
-    def poll(self) -> int | None:
+    def poll(self):
         return self.status if self.answers else 2
 
-    def wait(self, seconds: float) -> int:
+    def wait(self, seconds):
         assert not watch_folder.attach_file(os.getpid()).exists()
         self.status = 0
         return 0
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path, monkeypatch):
     made = World(tmp_path / "watch")
     monkeypatch.setattr(watch_folder, "shared_places", lambda: (str(tmp_path), str(tmp_path)))
     watch_folder.own_folder(str(tmp_path))
@@ -58,7 +55,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def test_a_watcher_of_this_process_is_started_and_ended(world: World) -> None:
+def test_a_watcher_of_this_process_is_started_and_ended(world):
     watch = WatchedTraining("run.watch.jsonl", "--metrics", "9000")
     watch.begin()
     watch.begin()  # an epoch later
@@ -77,9 +74,7 @@ def test_a_watcher_of_this_process_is_started_and_ended(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["not the first rank", "watched already"])
-def test_nothing_is_started_where_stash_listens_or_another_rank_does(
-    how: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_started_where_stash_listens_or_another_rank_does(how, world, monkeypatch):
     if how == "not the first rank":
         monkeypatch.setenv("LOCAL_RANK", "1")
     else:
@@ -95,18 +90,14 @@ def test_nothing_is_started_where_stash_listens_or_another_rank_does(
     assert world.started == []
 
 
-def test_training_goes_on_if_the_watcher_fails(
-    world: World, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_goes_on_if_the_watcher_fails(world, capsys):
     world.answers = False
     WatchedTraining().begin()
     assert world.entered == []
     assert capsys.readouterr().err == "stash: this run is not watched\n"
 
 
-def test_a_process_that_asks_itself_needs_no_hook_in_its_environment(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_asks_itself_needs_no_hook_in_its_environment(world, monkeypatch):
     process = os.getpid()
     assert not attach.enter_job(process, world.folder, None)
     # the watcher's own: Linux shows the one of the start
@@ -122,11 +113,9 @@ def test_a_process_that_asks_itself_needs_no_hook_in_its_environment(
         ("lightning.pytorch", "Callback", "on_train_start"),
     ],
 )
-def test_a_frameworks_callback_watches_while_it_trains(
-    framework: str, base: str, begins: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_frameworks_callback_watches_while_it_trains(framework, base, begins, world, monkeypatch):
     name = f"stash.callbacks.{framework.partition('.')[0]}"
-    stub: Any = ModuleType(framework)
+    stub = ModuleType(framework)
     setattr(stub, base, object)
     monkeypatch.setitem(sys.modules, framework, stub)
     monkeypatch.delitem(sys.modules, name, raising=False)

@@ -1,7 +1,5 @@
 """``action.yml``: its shell steps, run one after the other as GitHub runs them, with a ``gh`` that keeps comments."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -11,9 +11,6 @@ from commands import run
 
 from stash.cli.main import COMMANDS
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
-
 
 def asked(monkeypatch, capsys, *words):
     """What may stand in the place of the last word."""

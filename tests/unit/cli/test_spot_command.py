@@ -9,8 +9,6 @@ from commands import run
 from fleet_pools import PUBLISHED
 from golden_profiles import GOLDEN
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 RUNS = """servers,workers,updates_per_second
 1,v100=1,16.2
 1,k80=1,4.7

@@ -1,7 +1,5 @@
 """How sure a saving is, worked out by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page of a record, what a record becomes when it is run with, and its file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,7 +69,7 @@ OTHERS = (
 )
 
 
-def fix(**fields: object) -> Fix:
+def fix(**fields):
     usual = {
         "stash_version": "0.1.0",
         "created": "2026-11-25T12:00:00+00:00",
@@ -97,7 +95,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "fix.expected.txt"
 """``PYTHONPATH=src:tests/support python tests/unit/fix/test_page.py`` writes it again."""
 
 
-def every_kind() -> Fix:
+def every_kind():
     """A record with a change of every standing and way, and every chapter."""
     proof = Proof(
         holds=True,
@@ -173,7 +171,7 @@ def every_kind() -> Fix:
     )
 
 
-def shown() -> str:
+def shown():
     found = page(every_kind(), "train.fix.json", "train.fix.patch")
     nothing = page(
         fix(together=None, after_seconds=None, tried=OTHERS, patch="", final_in_turns=True)

@@ -1,7 +1,5 @@
 """Records of ``stash fix`` in a store."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -14,7 +12,7 @@ from stash.core.fix_records import FILE
 from stash.core.intervals import Interval
 
 
-def asked(*words: object) -> str:
+def asked(*words):
     found = CliRunner().invoke(app, [str(word) for word in words])
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception

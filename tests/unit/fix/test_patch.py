@@ -1,7 +1,5 @@
 """What is kept, written down and applied, with a way back."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -36,24 +34,24 @@ def script(tmp_path, monkeypatch):
     return path
 
 
-def at(path: Path, **fields: object) -> Site:
+def at(path, **fields):
     found = site(path.read_text())
     return Site(**{**vars(found), "file": str(path), **fields})
 
 
-def workers(path: Path, **writes: object) -> ScriptChange:
+def workers(path, **writes):
     return ScriptChange(
         "workers=4", "workers", "more", site=at(path), writes=writes or {"num_workers": 4}
     )
 
 
-def patched(*changes: ScriptChange) -> Patch:
+def patched(*changes):
     patch = Patch()
     assert {patch.add(each, None).way for each in changes} == {"patch"}
     return patch
 
 
-def git_applies(patch: Patch, script: Path) -> None:
+def git_applies(patch, script):
     (script.parent / "it.patch").write_bytes(patch.make_diff().encode())
     subprocess.run(["git", "init", "-q", "."], check=True)
     subprocess.run(["git", "apply", "it.patch"], check=True)
@@ -88,7 +86,7 @@ def test_applying_keeps_a_copy_of_what_git_does_not_have(script):
     assert (script.parent / "train.py.orig").read_text() == SCRIPT
 
 
-def commit(script: Path) -> None:
+def commit(script):
     for words in (
         ("init", "-q", "."),
         ("add", script.name),
@@ -134,7 +132,7 @@ def test_where_no_copy_can_be_kept_nothing_is_changed(script, monkeypatch):
     for path in (script, other):
         patch.add(workers(path), None)
 
-    def full(path: Path) -> Path:
+    def full(path):
         if path == script:
             return path
         raise UserError("no copy could be kept (No space left on device); nothing was applied")
@@ -322,7 +320,7 @@ def test_what_is_set_from_outside_is_no_edit():
     assert (found.way, found.how) == ("setting", "GLOO_SOCKET_IFNAME=lo")
 
 
-def apply_from_the_root() -> None:
+def apply_from_the_root():
     """As the page says; skips the test where nobody has the program."""
     if shutil.which("patch") is None:
         pytest.skip("no program patch")

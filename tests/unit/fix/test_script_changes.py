@@ -1,7 +1,5 @@
 """Waits left out and samples kept: what is proposed, what a trial does, and what a patch makes of a script."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import errno
@@ -10,9 +8,7 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,25 +31,25 @@ from stash.measure.agent.wraps.trial_settings import Late
 class Samples:
     """Four samples; how often each was made is counted."""
 
-    def __init__(self, noise: float = 0.0, transform: Any = None) -> None:
+    def __init__(self, noise=0.0, transform=None):
         self.noise = noise
         self.transform = transform
-        self.made: list[int] = []
+        self.made = []
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 4
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index):
         self.made.append(index)
         sample = torch.full((3,), float(index)) + (self.noise * torch.randn(3) if self.noise else 0)
         return (self.transform(sample) if self.transform else sample), index
 
 
-def jitter(sample: torch.Tensor) -> torch.Tensor:
+def jitter(sample):
     return sample + torch.randn(3)
 
 
-def with_(of: Facts, *sites: Site, steps: int = 100) -> Facts:
+def with_(of, *sites, steps=100):
     return Facts(of.case, (*of.sites, *sites), of.trains, of.threads, steps=steps)
 
 
@@ -78,15 +74,15 @@ def test_samples_that_are_the_same_twice_may_be_kept_and_others_not():
     assert facts_of(iter(()), fingerprint_batch)["why"] == "its samples have no numbers"
 
 
-def of_numpy(sample: torch.Tensor) -> torch.Tensor:
+def of_numpy(sample):
     return -sample if np.random.random() < 1e-9 else sample
 
 
-def of_python(sample: torch.Tensor) -> torch.Tensor:
+def of_python(sample):
     return -sample if random.random() < 1e-9 else sample
 
 
-def of_torch(sample: torch.Tensor) -> torch.Tensor:
+def of_torch(sample):
     return -sample if torch.rand(()) < 1e-9 else sample
 
 
@@ -128,16 +124,16 @@ def test_a_kept_sample_is_made_once_and_its_transform_each_time(tmp_path):
 class Pictures(Samples):
     """As torchvision's folder of pictures has them: an image and its class."""
 
-    def __init__(self, shade: int) -> None:
+    def __init__(self, shade):
         super().__init__()
         self.shade = shade
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         self.made.append(index)
         return Image.new("RGB", (8, 8), (self.shade + index,) * 3), index
 
 
-def shades(kept: Any) -> list[int]:
+def shades(kept):
     return [kept[index][0].getpixel((0, 0))[0] for index in range(len(kept))]
 
 
@@ -158,7 +154,7 @@ def test_tensors_that_print_alike_are_not_taken_for_one_another(tmp_path):
 
 
 def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_path):
-    def half(sample: torch.Tensor) -> torch.Tensor:
+    def half(sample):
         return sample / 2
 
     inner = Samples()
@@ -195,13 +191,13 @@ def test_what_one_process_made_is_there_for_those_of_later_epochs(tmp_path, star
 class Logged:
     """Eight numbers; a file says which were made, by whatever process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 8
 
-    def __getitem__(self, index: int) -> int:
+    def __getitem__(self, index):
         with self.path.open("a") as file:
             file.write(f"{index}\n")
         return index
@@ -223,7 +219,7 @@ def test_an_index_that_is_no_number_of_a_sample_goes_to_the_data_set(tmp_path, i
 
 
 def test_a_sample_that_finds_no_room_is_made_each_time(tmp_path, monkeypatch):
-    def full(file: int, content: bytes, offset: int) -> int:
+    def full(file, content, offset):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("os.pwrite", full)
@@ -276,7 +272,7 @@ def test_another_user_may_start_the_same_script(tmp_path):
 
 def test_trials_of_a_run_keep_samples_for_one_another(tmp_path, monkeypatch):
     # GIVEN a script that makes training's and validation's samples by one call
-    def launch(rank: int) -> list[list[int]]:
+    def launch(rank):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setattr(sample_cache, "_numbers", itertools.count())
         made = []
@@ -294,7 +290,7 @@ def test_trials_of_a_run_keep_samples_for_one_another(tmp_path, monkeypatch):
 
 
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
-    def tried(made: float = 1e-3, **free: int) -> Any:
+    def tried(made=1e-3, **free):
         kept = {
             "samples": 1000,
             "transform": False,
@@ -370,7 +366,7 @@ def test_the_patch_that_keeps_samples_runs(tmp_path, monkeypatch):
 
 
 def test_waits_of_every_step_go_together_and_rare_ones_stay():
-    def wait(line: int, calls: int, file: str = "/home/me/train.py") -> Site:
+    def wait(line, calls, file="/home/me/train.py"):
         return Site(
             "wait",
             f"w{line}",

@@ -1,9 +1,6 @@
 """Arguments of calls changed in source, with nothing else touched."""
 
-from __future__ import annotations
-
 import ast
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +10,7 @@ from stash.fix.script_changes import Site
 from stash.fix.source import Edit, SourceText, TypedChange, apply_edits
 
 
-def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: bool = True) -> Site:
+def site(text, name="DataLoader", kind="loader", columns=True):
     """Where the first call of that name stands, as the agent would record it."""
     call = next(
         node
@@ -29,13 +26,13 @@ def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: boo
 
 
 def argument(
-    text: str,
-    name: str,
-    value: object,
-    position: int | None = None,
-    columns: bool = True,
-    **more: Any,
-) -> Any:
+    text,
+    name,
+    value,
+    position=None,
+    columns=True,
+    **more,
+):
     """What becomes of one argument of the text's call."""
     source = SourceText(text)
     call = source.find_call(site(text.removeprefix("\ufeff"), columns=columns))
@@ -43,7 +40,7 @@ def argument(
     return source.set_argument(call, name, value, position, **more)
 
 
-def changed(text: str, workers: int = 6, **more: Any) -> str:
+def changed(text, workers=6, **more):
     edit = argument(text, "num_workers", workers, **more)
     assert isinstance(edit, Edit), edit
     return apply_edits(text, [edit])
@@ -206,7 +203,7 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(before, broken,
     text = f"x = DataLoader({between.strip(' ')}{inside}{between.strip(' ')})\n"
     after = changed(text, value)
 
-    def arguments(source: str) -> dict[str | None, str]:
+    def arguments(source):
         call = SourceText(source).find_call(site(source))
         return {each.arg: ast.unparse(each.value) for each in call.keywords}
 

@@ -1,7 +1,5 @@
 """What is left of a search's time, by pencil."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.fix.time_budget import TimeBudget

@@ -1,9 +1,5 @@
 """What a change did to training, told by losses and prints of batches."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from stash.fix.training_proof import judge_training, loss_distance
@@ -11,7 +7,7 @@ from stash.fix.training_proof import judge_training, loss_distance
 LOSSES = [2.0, 1.5, 1.25, 1.0, 0.75, 0.5]
 
 
-def rank(losses: list[float], batches: list[int | None] | None = None) -> dict[str, Any]:
+def rank(losses, batches=None):
     prints = list(range(len(losses))) if batches is None else batches
     return {"losses": [each.hex() for each in losses], "batches": prints}
 
@@ -23,7 +19,7 @@ def test_one_bit_is_another_training_where_none_is_claimed_and_rounding_where_th
     assert not judge_training([rank(LOSSES)], [rank([*LOSSES[:-1], 0.51])], "rounding", 0.0).holds
 
 
-def grown(seed: int, factor: float = 1.0) -> list[float]:
+def grown(seed, factor=1.0):
     """Losses of 200 steps that a difference of 1e-7 has come to spread by a tenth at the end."""
     rng = np.random.default_rng(seed)
     noise = rng.normal(0, 1, 200) * np.minimum(0.1, 1e-7 * 1.2 ** np.arange(200))

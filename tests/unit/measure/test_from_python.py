@@ -1,10 +1,7 @@
 """``stash.profile`` and ``%%stash``: what they refuse before anything is started, and the panel below a cell."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from breakdowns import CALM
@@ -29,7 +26,7 @@ def test_per_cent_is_refused_where_a_fraction_is_meant(noise):
 
 
 def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else():
-    done: list[int] = []
+    done = []
     loop = loop_text(
         "for x in data:\n    [done.append(x * scale) for _ in range(1)]",
         {**globals(), **locals(), "data": [1, 2], "scale": 3, "unused": lambda: 0},
@@ -69,7 +66,7 @@ def test_options_of_the_magic_are_those_of_the_command():
 @pytest.mark.parametrize(("budget", "seconds"), [(30, 30), ("30", 30), ("2m", 120)])
 def test_a_budget_is_read_as_on_the_command_line(budget, seconds, monkeypatch):
     monkeypatch.setattr("stash.measure.from_python.measure_function", lambda *words: words[3])
-    wishes: Any = profile(print, budget=budget)
+    wishes = profile(print, budget=budget)
     assert wishes.budget == seconds
 
 
@@ -80,14 +77,14 @@ def test_other_options_are_refused(line):
 
 
 def test_a_notebooks_panel_is_one_output_written_again(monkeypatch):
-    shown: list[dict[str, str]] = []
+    shown = []
     output = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
     display = SimpleNamespace(
         display=lambda bundle, raw, display_id: shown.append(bundle) or output
     )
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     now = [0.0]
-    session: Any = SimpleNamespace(
+    session = SimpleNamespace(
         job=SimpleNamespace(title="<train>"),
         measurement=SimpleNamespace(wishes=ProfileOptions(budget=60.0)),
     )

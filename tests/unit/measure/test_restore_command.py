@@ -1,12 +1,9 @@
 """``stash restore``, and that every other command restores first and says so."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +13,11 @@ from stash.measure.protocol import folder, put_back
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import RunFolder
 
-Capture = pytest.CaptureFixture[str]
 NOTHING = "nothing to put back: no profile that was killed has left a file changed\n"
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch) -> Path:
+def file(tmp_path, monkeypatch):
     """A file that the job of a profile wrote over that was killed with its guardian."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -38,14 +34,14 @@ def file(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *words):
+def typed(monkeypatch, *words):
     monkeypatch.setattr(sys, "argv", ["stash", *words])
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
 
 
-def test_a_dry_run_names_what_would_be_put_back_from_where(file: Path, monkeypatch, capsys):
+def test_a_dry_run_names_what_would_be_put_back_from_where(file, monkeypatch, capsys):
     assert typed(monkeypatch, "restore", "--dry-run") == 0
     out = capsys.readouterr().out
     assert out.startswith(
@@ -54,7 +50,7 @@ def test_a_dry_run_names_what_would_be_put_back_from_where(file: Path, monkeypat
     assert file.read_text() == "of the job"
 
 
-def test_it_puts_back_and_says_what_and_then_there_is_nothing(file: Path, monkeypatch, capsys):
+def test_it_puts_back_and_says_what_and_then_there_is_nothing(file, monkeypatch, capsys):
     assert typed(monkeypatch, "restore") == 0
     assert capsys.readouterr().out == (
         "put back as before, since the job wrote to or removed 1 file: last.pt\n"
@@ -65,7 +61,7 @@ def test_it_puts_back_and_says_what_and_then_there_is_nothing(file: Path, monkey
 
 
 def test_what_may_still_run_on_another_machine_is_restored_only_when_that_is_asked_for(
-    file: Path, monkeypatch, capsys
+    file, monkeypatch, capsys
 ):
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(folder, "_kernel_id", lambda: b"of another machine")
@@ -81,7 +77,7 @@ def test_what_may_still_run_on_another_machine_is_restored_only_when_that_is_ask
     assert file.read_text() == "the user's"
 
 
-def test_what_cannot_be_put_back_is_named_and_is_no_success(file: Path, monkeypatch, capsys):
+def test_what_cannot_be_put_back_is_named_and_is_no_success(file, monkeypatch, capsys):
     file.unlink()
     file.mkdir()
     assert typed(monkeypatch, "restore") == 1
@@ -91,9 +87,7 @@ def test_what_cannot_be_put_back_is_named_and_is_no_success(file: Path, monkeypa
     assert file.read_text() == "the user's"
 
 
-def test_any_other_command_restores_first_and_says_so_beside_its_output(
-    file: Path, monkeypatch, capsys
-):
+def test_any_other_command_restores_first_and_says_so_beside_its_output(file, monkeypatch, capsys):
     assert typed(monkeypatch, "lab", "zoo") == 0
     printed = capsys.readouterr()
     assert printed.err == (
@@ -103,7 +97,7 @@ def test_any_other_command_restores_first_and_says_so_beside_its_output(
     assert file.read_text() == "the user's"
 
 
-def test_asking_for_the_version_loads_nothing_of_it(file: Path):
+def test_asking_for_the_version_loads_nothing_of_it(file):
     loaded = "print('stash.measure.protocol' in sys.modules)"
     code = f"import sys; from stash.cli.main import main\ntry: main()\nfinally: {loaded}"
     words = (sys.executable, "-c", code, "--version")

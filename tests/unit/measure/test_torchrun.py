@@ -1,7 +1,5 @@
 """torchrun's store listens where it is told to, and what does not concern this machine alone is left to torch."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path
@@ -22,11 +20,11 @@ class Store:
 
 
 @pytest.fixture
-def store() -> type[Store]:
+def store():
     return type("Store", (Store,), {"__init__": Store.__init__})
 
 
-def test_only_the_first_server_is_handed_the_socket(store: type[Store]):
+def test_only_the_first_server_is_handed_the_socket(store):
     listener = interfaces.listen_at("127.0.0.1", 0)
     assert listener is not None
     torchrun.hand_over(listener, store)
@@ -40,8 +38,8 @@ def test_only_the_first_server_is_handed_the_socket(store: type[Store]):
     os.close(server.named["master_listen_fd"])
 
 
-def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[Store]):
-    def older(self: Store, *arguments, use_libuv=True, **named):
+def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store):
+    def older(self, *arguments, use_libuv=True, **named):
         if use_libuv:
             raise NotImplementedError
         self.named = named
@@ -66,7 +64,7 @@ def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch):
     assert [place.ip for place in places if place.port == port] == ["127.0.0.1"]
 
 
-def resolved(monkeypatch: pytest.MonkeyPatch, *addresses):
+def resolved(monkeypatch, *addresses):
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
     monkeypatch.setattr(interfaces.socket, "getaddrinfo", lambda *a, **k: found)
 

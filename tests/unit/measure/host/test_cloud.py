@@ -1,7 +1,5 @@
 """Which cloud a machine is of, and what its metadata service is asked."""
 
-from __future__ import annotations
-
 import http.server
 import socket
 import threading
@@ -22,7 +20,7 @@ class Service:
 
     def __init__(self, **answers):
         self.answers = answers
-        self.asked: list[tuple[str, dict[str, str], str, float]] = []
+        self.asked = []
 
     def __call__(self, url, headers, method, timeout_seconds):
         self.asked.append((url, dict(headers), method, timeout_seconds))

@@ -1,7 +1,5 @@
 """Notices by fake metadata services on loopback, and by SIGTERM: received once, in time, and never made up."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import os
@@ -9,7 +7,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from email.utils import formatdate
 
 import pytest
@@ -30,19 +27,18 @@ from stash.measure.host.notices import (
 )
 
 NOW = 1_800_000_000.0
-Reply = tuple[int, str, dict[str, str]]
 
 
 class Service:
     """A metadata service on loopback: answers as its test says, and remembers what it was asked."""
 
     def __init__(self):
-        self.answer: Callable[[str, str, dict[str, str]], Reply] = lambda method, path, headers: (
+        self.answer = lambda method, path, headers: (
             404,
             "",
             {},
         )
-        self.asked: list[tuple[str, str]] = []
+        self.asked = []
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -193,7 +189,7 @@ class Azure:
     """Scheduled events; the first answer is slow."""
 
     def __init__(self, slow=0.0):
-        self.events: object = []
+        self.events = []
         self.slow = slow
 
     def __call__(self, method, path, headers):

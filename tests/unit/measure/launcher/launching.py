@@ -4,8 +4,6 @@ Such a generator is given the launch's orders and a ``FakeProcess``; every look 
 its next ``yield``, and what it returns is the exit status.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -60,8 +58,8 @@ class FakeProcess:
         self.words, self.tracebacks, self.gone, self.stopped = "", [], [], False
         self._journal, self._beats = Journal(folder), {}
         folder.output.touch()
-        self.exit_codes: dict[int, int] = {}
-        self._code: int | None = None
+        self.exit_codes = {}
+        self._code = None
         self._agents = agents(orders, self)
 
     def poll(self):

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,6 @@ with output_lock(Path("x.stash.json")):
     print("locked", flush=True)
     time.sleep(600)
 """
-Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture

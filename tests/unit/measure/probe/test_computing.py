@@ -1,7 +1,5 @@
 """What computes, by lanes with a clock of their own; and the cores as they are, in an instant."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import pytest

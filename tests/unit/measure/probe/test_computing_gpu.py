@@ -1,7 +1,5 @@
 """GPUs that compute, without one: played queues and a played driver, small products on the CPU."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from types import SimpleNamespace as Some
 
@@ -21,7 +19,7 @@ class PlayedCuda:
     """The part of ``torch.cuda`` that a lane uses, with the log of what was put into which device's queue."""
 
     def __init__(self, capability=(9, 0)):
-        self.log: list[str] = []
+        self.log = []
         self.capability, self.done, self.current = capability, False, -1
 
     def device(self, index):

@@ -1,7 +1,5 @@
 """What ranks send each other comes out as it went in, and nothing else; JSON makes the records that it fits."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import dataclass, field
 from typing import Any
