@@ -18,8 +18,6 @@ from reported import probed_whole, whole
 from stash.core import files
 from stash.core.artefact import save
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 CHARTS = {"ladder", "ranks"}
 
 
