@@ -62,7 +62,6 @@ def test_a_file_name_occurs_once():
             r'O_APPEND|os\.fsync|"ab?"\)|r(?:find|partition)\(b"\\n"\)',
             {
                 "core/files.py": "whole files",
-                "core/artefact.py": "a document that grows",
                 "measure/agent/data/tally.py": "numbers",
                 "measure/agent/guard.py": "how the job opens its own files",
                 "measure/agent/runner/ledger_keeper.py": "when the job saves",

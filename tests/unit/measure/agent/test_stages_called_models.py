@@ -236,11 +236,11 @@ def test_what_is_compiled_again_is_told_from_the_pass_that_it_interrupts(
 ):
     callback = pytest.importorskip("torch._dynamo.callback")
     monkeypatch.setattr(callback, "callback_handler", callback.CompilationCallbackHandler())
-    told: list[ThreadEvent] = []
-    monkeypatch.setattr(script, "publish", told.append)
+    events: list[ThreadEvent] = []
+    monkeypatch.setattr(script, "publish", events.append)
     wrap_compilation(callback)
     with callback.callback_handler.install_callbacks(callback.CallbackTrigger.DYNAMO, "0/0"):
-        assert told == [ThreadEvent.COMPILATION_BEGINS]
+        assert events == [ThreadEvent.COMPILATION_BEGINS]
         with callback.callback_handler.install_callbacks(callback.CallbackTrigger.DYNAMO, "1/0"):
             pass
-    assert told == [ThreadEvent.COMPILATION_BEGINS, ThreadEvent.COMPILATION_ENDED]
+    assert events == [ThreadEvent.COMPILATION_BEGINS, ThreadEvent.COMPILATION_ENDED]
