@@ -103,7 +103,7 @@ BOMBS = [
 ]
 HARMLESS = {("instances.yaml", "empty")}
 """A file that adds nothing is no mistake."""
-SIMULATE = ("schedule", "simulate", "--policy", "fifo")
+SIMULATE = ("schedule", "simulate", "--policy", "fifo-aware")
 ONE = str(GOLDEN / "one-node.stash.json")
 KINDS = {
     "x.stash.json": ("show", "FILE"),
