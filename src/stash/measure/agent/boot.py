@@ -96,7 +96,7 @@ def start() -> None:
     end_with_launcher(orders)  # first of all: the launcher may be gone already
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        _pin_once(orders.launch, orders.gang or local)
+        _pin_once(orders.launch, local)
     if not orders.keep_logging:
         os.environ.update(frameworks.quiet_variables(orders.files.discarded))
     guard.protect_files(orders)

@@ -208,7 +208,7 @@ class Launches:
             began=m.began,
             launch=m.launches,
             first_round=1 + max((block.round for block in m.gathered.blocks), default=-1),
-            may_isolate=m.starts_all_ranks,
+            may_start_again=m.starts_all_ranks,
             pin=m.gpus == 0 and m.job.kind != "command" and m.cluster.nproc > 1,
             data_root=m.wishes.data_root and os.path.realpath(m.wishes.data_root),
             keep_logging=m.wishes.keep_logging,

@@ -21,8 +21,7 @@
 
 The folders of one run's launches lie side by side; between them stand ``owner``, by which all know that the launcher
 lives, ``kept``, which leads to the ledgers of the user's files that stepped aside for those of the job, one a launch
-(``put_back``), ``sockets``, through which the job's processes talk among themselves, and ``barrier.*``, by which
-launches that run at the same time come to the same block.
+(``put_back``), and ``sockets``, through which the job's processes talk among themselves.
 """
 
 from __future__ import annotations
@@ -137,10 +136,6 @@ class RunFolder:
         """Processes that wait to be ended, and whether each has come to its own end."""
         finished = {int(path.suffix[1:]): False for path in self.path.glob("finished.*")}
         return finished | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
-
-    def barrier_file(self, launch: int, label: str, member: int | str) -> Path:
-        """The file that says that ``member`` of launches side by side has reached block ``label``; ``*`` for all."""
-        return self.run_path / f"barrier.{launch}.{label}.{member}"
 
 
 def lock(descriptor: int, shared: bool = False) -> bool | None:

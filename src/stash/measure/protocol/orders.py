@@ -42,14 +42,8 @@ class Orders:
     """Let the training loop never run out of batches: its own epochs are too short to be measured in."""
     first_steps: int | None = None
     """Time so many of the job's first steps, as typed, at most; 0: a launch before did."""
-    isolated: bool = False
-    """Never switch the scope: this launch measures its rungs as it was started."""
-    may_isolate: bool = True
+    may_start_again: bool = True
     """Whether the launcher can start the job again, in other sizes."""
-    gang: tuple[int, int] | None = None
-    """(index, size) of this launch among those of the same rung: which share of the machine is its own."""
-    crowd: int = 1
-    """How many launches run at the same time; they start their blocks together."""
     pin: bool = False
     data_root: str | None = None
     keep_logging: bool = False

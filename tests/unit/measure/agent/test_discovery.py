@@ -143,17 +143,11 @@ def test_where_a_rank_hands_out_batches_no_rank_trains_alone_and_all_do_without_
     assert "what every step needs (broadcast_object_list)" in skipped["solo"]
 
 
-@pytest.mark.parametrize("isolated", [False, True])
 def test_where_parameters_are_divided_among_ranks_only_the_whole_job_is_measured(
-    tmp_path: Path, isolated: bool
+    tmp_path: Path,
 ) -> None:
     # GIVEN DTensors divided among pairs of ranks, whatever each of them reads
-    rank = leader(
-        tmp_path,
-        nodes=1,
-        isolated=isolated,
-        rungs=("node",) if isolated else ("solo", "crowd", "node"),
-    )
+    rank = leader(tmp_path, nodes=1, rungs=("solo", "crowd", "node"))
     ladder, skipped, published = chosen(rank, introduced(nodes=1, together=2))
     # THEN no rank is measured alone, and samples are counted for each pair
     assert ladder.rungs == ("node",)

@@ -368,7 +368,7 @@ def test_facts_of_the_loader_and_the_model_are_published(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("number", "may_isolate", "published", "left"),
+    ("number", "may_start_again", "published", "left"),
     [
         ("0", True, ["no process group"], ["left"]),  # the launcher starts it as one process
         ("1", True, [], ["left"]),
@@ -380,13 +380,13 @@ def test_copies_that_form_no_group_are_no_job_of_several(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: str,
-    may_isolate: bool,
+    may_start_again: bool,
     published: list[str],
     left: list[str],
 ) -> None:
     for name, value in {"RANK": number, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
-    one = job(orders(tmp_path, rungs=("solo",), may_isolate=may_isolate))
+    one = job(orders(tmp_path, rungs=("solo",), may_start_again=may_start_again))
     train(one)
     assert [m.reason for m in one.messages() if isinstance(m, LadderEnded)] == published
     assert one.left == left

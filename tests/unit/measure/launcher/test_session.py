@@ -453,7 +453,7 @@ def test_after_a_hang_a_users_own_launcher_is_not_started_again():
     result = one.measure_job()
     assert "no rank of train.py ended a step" in result.failure.sentence
     assert len(started) == 1
-    assert not started[0].orders.may_isolate
+    assert not started[0].orders.may_start_again
 
 
 def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):

@@ -45,7 +45,7 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
 
 
 def test_orders_survive_their_file(tmp_path, monkeypatch):
-    orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
+    orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, host={"hostname": "h"})
     monkeypatch.setenv(the_orders.VARIABLE, str(orders.write()))
     the_orders.current_orders.cache_clear()
     assert the_orders.current_orders() == orders

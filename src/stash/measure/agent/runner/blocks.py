@@ -178,7 +178,6 @@ class BlockRunner:
         if visit.reads_data and tally is not None:  # with empty queues and fresh counters
             begin_data_block(rank, tally, _MODES[visit.feed], self._sweeping)
         self._supply.serve_block(visit)
-        barrier(rank.orders, f"{number}.{visit.rung}")
         for _ in range(visit.lead_in + size.settle):
             yield
         if visit.rung != "resident":
@@ -290,20 +289,6 @@ def _agreement_seconds(rank: OwnRank) -> float:
     began = time.perf_counter()
     rank.agree(None, lambda reports: None)
     return time.perf_counter() - began
-
-
-def barrier(orders: Orders, label: str, seconds: float = 120.0) -> None:
-    """Wait until all launches that run side by side have come to the same block."""
-    if orders.crowd == 1 or orders.gang is None:
-        return
-    orders.files.barrier_file(orders.launch, label, orders.gang[0]).touch()
-    everyone = orders.files.barrier_file(orders.launch, label, "*")
-    deadline = time.monotonic() + seconds
-    while (
-        len(list(everyone.parent.glob(everyone.name))) < orders.crowd
-        and time.monotonic() < deadline
-    ):
-        time.sleep(0.005)
 
 
 class Supply:

@@ -117,7 +117,7 @@ def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     )
     switches = rank.known.switches and not ladder.whole_only and (confined or place.world_size == 1)
     rank.learn(inseparable=ladder.inseparable, switches=switches)
-    if place.nodes > 1 and not orders.isolated:
+    if place.nodes > 1:
         with scope.bypass():
             scope.parts = form_groups(ladder.parts, place.rank)
     return ladder
@@ -168,17 +168,7 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     inseparable = _why_inseparable(count, place.world_size, divided)
     whole_only = _why_pipelined(reports) or (inseparable if divided else None)
     rungs, skipped = split_reachable(situation, orders.rungs)
-    if orders.isolated:
-        skipped = (
-            {}
-            if rank.feeds
-            else {name: why for name, why in skipped.items() if rung(name).reads_data}
-        )
-        rungs = tuple(name for name in orders.rungs if name not in skipped)
-        skipped |= (
-            dict.fromkeys(("solo", "crowd"), why) if (why := whole_only or inseparable) else {}
-        )
-    elif whole_only:
+    if whole_only:
         whole = _whole_job_rungs(rungs, place.nodes)
         rungs, skipped = (
             whole,
@@ -191,7 +181,7 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     ):
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
     handed_out = sorted({name for report in reports for name in report.handed_out})
-    if handed_out and not orders.isolated:
+    if handed_out:
         why = _HANDED_OUT.format(names=", ".join(handed_out))
         skipped |= {name: why for name in rungs if rung(name).active == "leader"}
         rungs = tuple(name for name in rungs if name not in skipped)

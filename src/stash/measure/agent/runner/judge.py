@@ -199,9 +199,8 @@ class Judge:
         why = why_not_warm(ranks, self._cold)
         if why is not None:
             self._note_once("reading", f"prep contains reading from storage: in a warm block {why}")
-        compared = bool(self._cold) or self._rank.orders.isolated  # else fetch is unknown anyway
-        self._cold = []
-        return why if compared else None
+        compared, self._cold = bool(self._cold), []
+        return why if compared else None  # else fetch is unknown anyway
 
     def _may_sweep(self, done: list[BlockReport]) -> bool:
         """Whether this attempt showed which files hold many samples; of a folder's, all are dropped from now on."""

@@ -63,7 +63,7 @@ def start(optimizer_module: ModuleType) -> None:
 
 
 def _subscribe_runner(orders: Orders) -> None:
-    control = Control(orders.files, supervised=not orders.may_isolate)
+    control = Control(orders.files, supervised=not orders.may_start_again)
     runner = LadderRunner(OwnRank(orders, Clock(), control, Journal(orders.files)))
     script.subscribe(runner)
     register_after_fork(runner, _subscribe_in_fork)
@@ -180,7 +180,7 @@ class LadderRunner(script.Listener):
             rank.stamps.follow_device(rank.device)
         if rank.place.world_size == 1 and (number := _number_among_copies()) is not None:
             if (
-                number > 0 or rank.orders.may_isolate
+                number > 0 or rank.orders.may_start_again
             ):  # the launcher starts it again, as one process
                 if number == 0 and rank.claim():
                     rank.publish(LadderEnded("no process group"))
@@ -226,7 +226,7 @@ class LadderRunner(script.Listener):
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
         if (
             unsafe
-            and rank.orders.may_isolate
+            and rank.orders.may_start_again
             and rank.place.nodes == 1
             and rank.known.inseparable is None
         ):

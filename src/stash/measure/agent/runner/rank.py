@@ -78,7 +78,7 @@ class OwnRank:
         """Of the same thread, until blocks begin."""
         self.counted_optimizer: SeenOptimizer | None = None
         """The optimizer whose steps are the job's."""
-        self.known = JobKnown(switches=not orders.isolated)
+        self.known = JobKnown(switches=True)
         self.own_seconds = 0.0
         """What telling of events and handing out batches took of the training thread since its step began."""
         self.bare = BareSteps()

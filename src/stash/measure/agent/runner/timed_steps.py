@@ -260,7 +260,7 @@ def time_untouched(
     They reach into the next epoch where that begins soon, and with them the rank's ledger ends.
     """
     ledger = rank.ledger
-    if rank.orders.isolated or rank.orders.first_steps == 0 or not isinstance(ledger, LedgerKeeper):
+    if rank.orders.first_steps == 0 or not isinstance(ledger, LedgerKeeper):
         return None
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
     # the step before was waited for: its queue is empty
