@@ -21,13 +21,14 @@ from stash.core.records.profile import Profile
 WARNING, CONTRADICTION = 0.03, 0.10
 """Of the step: differences beyond both intervals that are worth a sentence, and that leave no verdict."""
 PACE = 0.5
-"""Likewise where the difference is processor time of the training thread: the same work takes a third longer while
-others use the caches, or the other half of a core, and while first steps touch their memory for the first time."""
+"""Likewise where the difference is processor time of the process: the same work takes a third longer while others use
+the caches, or the other half of a core, and while first steps touch their memory for the first time."""
 _LOADER = "waiting for the loader"
 _EXCHANGE = "the exchange"
 _MOSTLY = 0.5
 """Of the step."""
 _PROCESSOR = "processor time of the training thread"
+_HELPERS = "processor time of other threads of the process"
 DENORMALS = "arithmetic on denormal values, which Stash flushes to 0 afterwards"
 _WAITS = ("exchange", "collective")
 """Stages of a step in which a rank waits for others."""
@@ -62,7 +63,8 @@ class AsTyped(Record):
         """Whether what was measured is another job than what was typed."""
         if self.cause == DENORMALS:
             return False
-        return abs(self.share) > (PACE if self.cause == _PROCESSOR else CONTRADICTION)
+        is_pace = self.cause in (_PROCESSOR, _HELPERS)
+        return abs(self.share) > (PACE if is_pace else CONTRADICTION)
 
     @property
     def measured_seconds(self) -> float:
@@ -216,9 +218,7 @@ def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> 
     parts: dict[str, Callable[[Block], float]] = {
         _LOADER: lambda block: block.wait_seconds or 0.0,
         _PROCESSOR: lambda block: block.thread_cpu_seconds or 0.0,
-        "processor time of other threads of the process": lambda block: (
-            (block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0)
-        ),
+        _HELPERS: lambda block: (block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0),
         _EXCHANGE: lambda block: sum(block.step_exchanges),
     }
 

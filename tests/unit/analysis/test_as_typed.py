@@ -65,6 +65,23 @@ def test_the_cause_is_the_part_that_differs_most():
     assert found.cause == "waiting for the loader"
 
 
+def test_threads_that_compute_more_slowly_at_first_do_the_same_work():
+    """Recomputing on two threads took 72 ms at first and 62 later: another pace is no other job."""
+    at_first = {"cpu_seconds": 10 * 0.2, "thread_cpu_seconds": 10 * 0.1}
+    made = profile(0.116, warm=0.1, **at_first)
+    blocks = [
+        replace(each, cpu_seconds=each.steps * 0.17, thread_cpu_seconds=each.steps * 0.1)
+        if each.rung == "warm"
+        else each
+        for each in made.blocks
+    ]
+    made = made.model_copy(update={"blocks": tuple(blocks)})
+    breakdown = attribute(made)
+    assert breakdown.as_typed.cause == "processor time of other threads of the process"
+    assert breakdown.as_typed.share == pytest.approx(0.16, abs=0.02)
+    assert verdict(breakdown, made).kind == "stall"
+
+
 def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_say_so():
     made = profile(0.16, warm=0.0805)
     workload = made.workload.model_copy(update={"vanished_values": 5000})

@@ -366,3 +366,22 @@ def test_what_was_seen_in_a_loop_that_was_an_evaluation_is_of_that() -> None:
 )
 def test_lines_of_stash_and_of_libraries_are_not_the_script_s(file: str, is_own: bool) -> None:
     assert stack_looks.is_own(file) is is_own
+
+
+def test_the_interpreter_changes_hands_sooner_only_while_it_is_looked_and_no_thread_is_the_scripts():
+    before = sys.getswitchinterval()
+    places = Places(threading.get_ident(), lambda: LOOP)
+    release = threading.Event()
+    other = threading.Thread(target=release.wait)
+    other.start()
+    try:
+        places.start()
+        assert sys.getswitchinterval() == before
+        places.stop()
+    finally:
+        release.set()
+        other.join()
+    places.start()
+    assert sys.getswitchinterval() < before
+    places.stop()
+    assert sys.getswitchinterval() == before

@@ -46,7 +46,6 @@ from stash.measure.protocol.messages import (
     PhaseBegun,
     RoundsPlanned,
 )
-from stash.measure.protocol.orders import Orders
 
 _MODES = {"warm": WARM, "cold": COLD}
 _MAX_PASSES = 400

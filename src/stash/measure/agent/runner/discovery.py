@@ -107,7 +107,7 @@ class Ladder:
 
 def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     """Report to the leader what each rank is; agree on the rungs."""
-    place, orders = rank.place, rank.orders
+    place = rank.place
     ladder = rank.agree(
         _describe_rank(rank, step_seconds), lambda reports: _choose_ladder(rank, reports)
     )

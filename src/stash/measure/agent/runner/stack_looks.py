@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
 import sysconfig
 import threading
 import time
@@ -35,6 +36,9 @@ from stash.measure.agent import private
 _PERIOD = 0.005
 _LONGEST = 0.25
 """Seconds at most that one look stands for: a thread that held the interpreter, or a machine that stood still."""
+_SWITCH = 0.0005
+"""Seconds for which a thread may hold the interpreter while another waits for it: lines that hold it for less, in a
+library of Python alone, were never seen."""
 _FEWEST_LOOKS = 10
 """At a row, from which they tell how its time is shared out."""
 _MOST_PLACES = 4
@@ -108,6 +112,8 @@ class Places:
         self._backward_lines: dict[_Call, int] = {}
         """Of those from which gradients are computed, the last line that does."""
         self._is_looking = False
+        self._switch_interval: float | None = None
+        """The script's own, while a shorter one is set."""
         self._renamed = dict.fromkeys((OPTIMIZER, LOOP), 0.0)
         self._seen: dict[str, list[float]] = defaultdict(list)
         """By row, what each look at it stands for."""
@@ -132,10 +138,17 @@ class Places:
         if self._is_looking:
             return
         self._is_looking = True
+        others = [each for each in threading.enumerate() if each.ident != self._thread]
+        if all(each.name.startswith("stash") for each in others):  # nobody else's turns change
+            self._switch_interval = sys.getswitchinterval()
+            sys.setswitchinterval(min(_SWITCH, self._switch_interval))
         threading.Thread(target=self._sample_on, daemon=True, name="stash-places").start()
 
     def stop(self) -> None:
         self._is_looking = False
+        if self._switch_interval is not None:
+            sys.setswitchinterval(self._switch_interval)
+            self._switch_interval = None
 
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
