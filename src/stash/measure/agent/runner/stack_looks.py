@@ -111,9 +111,8 @@ class Places:
         """Of functions from which a model is called, through others too, the first line that does."""
         self._backward_lines: dict[_Call, int] = {}
         """Of those from which gradients are computed, the last line that does."""
-        self._is_looking = False
-        self._switch_interval: float | None = None
-        """The script's own, while a shorter one is set."""
+        self._switch_before: float | None = None
+        """The script's own switch interval while its thread is looked at; ``None``: it is not."""
         self._renamed = dict.fromkeys((OPTIMIZER, LOOP), 0.0)
         self._seen: dict[str, list[float]] = defaultdict(list)
         """By row, what each look at it stands for."""
@@ -133,22 +132,24 @@ class Places:
         """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
         return self._renamed[LOOP]
 
+    @property
+    def _is_looking(self) -> bool:
+        return self._switch_before is not None
+
     def start(self) -> None:
         """Begin to look; a second call goes on."""
         if self._is_looking:
             return
-        self._is_looking = True
+        self._switch_before = before = sys.getswitchinterval()
         others = [each for each in threading.enumerate() if each.ident != self._thread]
         if all(each.name.startswith("stash") for each in others):  # nobody else's turns change
-            self._switch_interval = sys.getswitchinterval()
-            sys.setswitchinterval(min(_SWITCH, self._switch_interval))
+            sys.setswitchinterval(min(_SWITCH, before))
         threading.Thread(target=self._sample_on, daemon=True, name="stash-places").start()
 
     def stop(self) -> None:
-        self._is_looking = False
-        if self._switch_interval is not None:
-            sys.setswitchinterval(self._switch_interval)
-            self._switch_interval = None
+        before, self._switch_before = self._switch_before, None
+        if before is not None and sys.getswitchinterval() <= _SWITCH:
+            sys.setswitchinterval(before)
 
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
