@@ -64,8 +64,8 @@ BREAKS = (
     Break(
         "blocks start with full queues",
         "stash/measure/agent/runner/blocks.py",
-        "        self._supply.serve_block(visit)\n",
-        "        self._supply.serve_block(visit)\n        time.sleep(1)\n",
+        "self._sweeping)\n        self._supply.serve_block(visit)\n",
+        "self._sweeping)\n        self._supply.serve_block(visit)\n        time.sleep(1)\n",
     ),
     Break(
         "queues keep what was fetched before",
