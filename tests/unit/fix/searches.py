@@ -13,6 +13,15 @@ from stash.fix.search_state import Search, begin_search, run_search
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
+LOADER = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "iterable": False,
+    "same_data": 1,
+}
+"""What a loader was called with, as it is recorded."""
 LAUNCH = 8.0
 """Seconds."""
 Turns = Callable[..., tuple[list[dict[int, float]], TrialRun]]

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from searches import LOADER
+
 from stash.core.artefact import load
 from stash.fix import command
 from stash.measure.launcher import trials
@@ -15,14 +17,6 @@ from stash.measure.launcher.trials import TrialRun
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "one-node.stash.json"
 SCRIPT = "loader = DataLoader(data, num_workers=0)  # as it came\n"
-VALUES = {
-    "num_workers": 0,
-    "prefetch_factor": None,
-    "pin_memory": False,
-    "persistent_workers": False,
-    "iterable": False,
-    "same_data": 1,
-}
 
 
 def step_of(settings: Mapping[str, Any]) -> float:
@@ -48,7 +42,7 @@ class PlayedTrials:
     ) -> TrialRun:
         self.number += 1
         call = {"kind": "loader", "file": str(self.script), "line": 1, "end_line": 1}
-        place = {"column": 9, "end_column": 40, "values": VALUES, "calls": 1, "function": "f"}
+        place = {"column": 9, "end_column": 40, "values": LOADER, "calls": 1, "function": "f"}
         evidence = {
             "losses": [(1.0).hex()] * 10,
             "batches": list(range(10)),

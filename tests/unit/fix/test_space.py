@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from breakdowns import flat
 from profile_builder import build
+from searches import LOADER
 
 from stash.advice.case import Case
 from stash.analysis.attribution import attribute
@@ -24,14 +25,6 @@ from stash.fix.script_changes import Facts, Site, merge_changes, thread_vars
 from stash.fix.search_state import Final
 from stash.fix.space import propose_changes
 
-LOADER = {
-    "num_workers": 0,
-    "prefetch_factor": None,
-    "pin_memory": False,
-    "persistent_workers": False,
-    "iterable": False,
-    "same_data": 1,
-}
 DDP = {
     "bucket_bytes_cap": 25 * 2**20,
     "gradient_as_bucket_view": False,

@@ -244,3 +244,11 @@ def test_what_is_compiled_again_is_told_from_the_pass_that_it_interrupts(
         with callback.callback_handler.install_callbacks(callback.CallbackTrigger.DYNAMO, "1/0"):
             pass
     assert events == [ThreadEvent.COMPILATION_BEGINS, ThreadEvent.COMPILATION_ENDED]
+    # GIVEN versions of PyTorch that call them without arguments, or have none
+    for tell in (
+        *callback.callback_handler.start_callbacks,
+        *callback.callback_handler.end_callbacks,
+    ):
+        tell()
+    assert events == [ThreadEvent.COMPILATION_BEGINS, ThreadEvent.COMPILATION_ENDED] * 2
+    wrap_compilation(SimpleNamespace())

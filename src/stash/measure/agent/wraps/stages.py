@@ -78,10 +78,15 @@ def wrap_saves(module: ModuleType) -> None:
 
 
 def wrap_compilation(module: ModuleType) -> None:
-    """Tell of every compilation of torch.compile's, by the callbacks that it has for that."""
-    handler = module.callback_handler
-    handler.register_start_callback(lambda _: script.publish(ThreadEvent.COMPILATION_BEGINS))
-    handler.register_end_callback(lambda _: script.publish(ThreadEvent.COMPILATION_ENDED))
+    """Tell of every compilation of torch.compile's, by the callbacks that it has for that, if it has.
+
+    Older versions of PyTorch call them without arguments.
+    """
+    handler = getattr(module, "callback_handler", None)
+    if handler is None:
+        return
+    handler.register_start_callback(lambda *_: script.publish(ThreadEvent.COMPILATION_BEGINS))
+    handler.register_end_callback(lambda *_: script.publish(ThreadEvent.COMPILATION_ENDED))
 
 
 def save_in_stage(save: Function) -> Function:
