@@ -110,11 +110,12 @@ def step_matrix(profile: Profile) -> StepTimes:
     times = StepTimes(
         rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T
     )
-    return (
-        _replace_by_waits(profile, times)
-        if loads_itself(profile)
-        else _subtract_slow_leader(profile, times)
-    )
+    if loads_itself(profile):
+        return _replace_by_waits(profile, times)
+    slow = find_straggler(profile, times)
+    if slow is not None:
+        return _subtract_slow_leader(times, slow)
+    return _add_other_batches(times, per_rank, longest)
 
 
 UNEQUAL = 0.1
@@ -143,6 +144,26 @@ def _longest_of_each_step(profile: Profile) -> dict[tuple[int, str], float]:
     counts = {key: {len(times) for times in ranks.values()} for key, ranks in steps.items()}
     whole = [key for key, lengths in counts.items() if len(lengths) == 1 and 0 not in lengths]
     return {key: float(np.max([*steps[key].values()], axis=0).mean()) for key in whole}
+
+
+def _add_other_batches(
+    raw: StepTimes,
+    per_rank: dict[tuple[int, str], dict[int, float]],
+    longest: Collection[tuple[int, str]],
+) -> StepTimes:
+    """Compute is what the ranks take in the mean, where their batches differ: ``longest`` has the rungs that show it.
+
+    By chance the leader's batches are longer or shorter than the others', in every round anew. Where all ranks train
+    the batches of a round side by side, the mean over the ranks varies far less than the leader's step.
+    """
+    beside = next((name for name in raw.rungs if any(key[1] == name for key in longest)), None)
+    if beside is None or not all((number, beside) in longest for number in raw.rounds):
+        return raw
+    ranks, seconds = _per_set(per_rank, beside, raw.sets)
+    alone = [at for at, name in enumerate(raw.rungs) if rung(name).active == "leader"]
+    matrix = raw.matrix.copy()
+    matrix[:, alone] += (seconds.mean(axis=1) - seconds[:, ranks.index(0)])[:, None]
+    return raw._replace(matrix=matrix)
 
 
 def incomplete_rounds(profile: Profile, kept: StepTimes) -> tuple[int, ...]:
@@ -220,11 +241,10 @@ def find_straggler(profile: Profile, times: StepTimes) -> SlowRankExcess | None:
     return SlowRankExcess(record, seconds[:, slow] - others)
 
 
-def _subtract_slow_leader(profile: Profile, raw: StepTimes) -> StepTimes:
+def _subtract_slow_leader(raw: StepTimes, slow: SlowRankExcess) -> StepTimes:
     """Compute is what a usual rank takes: what the leader alone takes longer, the others wait for as for any rank."""
     alone = [at for at, name in enumerate(raw.rungs) if rung(name).active == "leader"]
-    slow = find_straggler(profile, raw) if alone else None
-    if slow is None or slow.record.rank != 0:
+    if not alone or slow.record.rank != 0:
         return raw
     if raw.matrix[:, alone[-1]].mean() - slow.record.others_seconds < slow.excess.mean() / 2:
         return raw  # by itself it is none: beside the others it gets less of what all share

@@ -41,6 +41,25 @@ def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread):
     assert found["interconnect"] == pytest.approx(0.05 - waits)
 
 
+def test_batches_that_differ_make_contention_no_noisier_than_the_ranks_mean():
+    # In each round one rank draws 60 and the other 140 ms: what the step waits is 40 ms, whoever leads.
+    loaders = (Loader(kind="map", workers=0, batch_spread=0.4),)
+    lead = (0.06, 0.14, 0.14, 0.06)
+    profile = build(
+        {"solo": list(lead), "crowd": [0.1] * 4, "node": [0.15] * 4}, workload={"loaders": loaders}
+    )
+
+    def draw_lengths(block: Block) -> dict[str, object]:
+        if block.rung != "crowd":
+            return {}
+        step = 0.2 - lead[block.round] if block.rank else lead[block.round]
+        return {"step_seconds": (step,) * STEPS, "seconds": step * STEPS}
+
+    times = step_matrix(change_blocks(profile, draw_lengths))
+    assert times.column_of("solo") == pytest.approx([0.1] * 4)
+    assert times.column_of("crowd") == pytest.approx([0.14] * 4)
+
+
 def test_rounds_of_one_set_of_launches_are_one_row():
     times = step_matrix(own_launches(sets=3))
     assert times.sets == ((0, 1, 2), (3, 4, 5), (6, 7, 8))
