@@ -47,6 +47,8 @@ from stash.measure.protocol.put_back import put_back
 
 _TICK = 0.1
 _LOOK_SECONDS = 3.0
+_LOOK_SHARE = 50
+"""Rounds are looked at for a fiftieth of the time: on a small machine it is the job's cores that this takes."""
 """Between looks at the ranks' signs of life; they need the cores more."""
 _GLANCE_SECONDS = 1.0
 """Between looks at the programs that run at the same time as the job."""
@@ -183,6 +185,7 @@ class Launches:
         self._last: Process | None = None
         self._asked = ""
         self._said_to_wait = False
+        self._next_look = 0.0
 
     def move(self, folder: Path, watcher: Watcher) -> Launches:
         """The same with folders in this one, shown to ``watcher``."""
@@ -343,8 +346,9 @@ class Launches:
         m = self._measurement
         messages = self._read_messages(running)
         finished = any(isinstance(message, RoundDone) for message in messages)
-        enough = (finished and m.is_enough()) or m.out_of_time
-        if enough:
+        began = m.clock.monotonic()
+        looks = finished and began >= self._next_look
+        if m.out_of_time or (finished and m.is_over()) or (looks and m.is_enough()):
             with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
                 running.files.stop.touch()
         if messages:
@@ -352,7 +356,10 @@ class Launches:
                 isinstance(message, Block) and message.rung == UNTOUCHED.name
                 for message in messages
             )
-            self._watcher(m.make_moment(finished or first))
+            self._watcher(m.make_moment(looks or first))
+        if looks:
+            now = m.clock.monotonic()
+            self._next_look = now + _LOOK_SHARE * (now - began)
 
     def steps(self) -> int:
         """Steps of the rank that got farthest in the last launch; 0 if none stepped on this machine."""

@@ -109,6 +109,9 @@ class Measurement:
         self._began = self.clock.monotonic()
         self._first_block: float | None = None
         self._energy: list[Counts] = []
+        self._messages = 0
+        self._latest: tuple[int, Breakdown | None] = (0, None)
+        """The last breakdown, and how many messages it was made of."""
         self._blocks_began: dict[int, float] = {}
         """By launch, when its blocks began, a tick late at most."""
 
@@ -155,6 +158,7 @@ class Measurement:
             now = self._blocks_began[self.launches - 1] = self.clock.monotonic()
             self._first_block = now if self._first_block is None else self._first_block
         self.gathered.add_message(message)
+        self._messages += 1
 
     def read_energy(self) -> None:
         """Read the counters, if the highest rung's blocks run now."""
@@ -244,12 +248,11 @@ class Measurement:
         from stash.analysis.attribution import attribute
         from stash.analysis.step_times import step_matrix
 
-        calm = self._calming.calm_profile(profile)
-        return (
-            attribute(profile, calm=calm)
-            if profile.ranks and step_matrix(calm.profile).rounds
-            else None
-        )
+        if self._latest[0] != self._messages:
+            calm = self._calming.calm_profile(profile)
+            has_round = profile.ranks and step_matrix(calm.profile).rounds
+            self._latest = self._messages, attribute(profile, calm=calm) if has_round else None
+        return self._latest[1]
 
     def stop_reason(self) -> str | None:
         """Why measuring may end, as the artefact says it, if what was asked is known or cannot be; else ``None``."""
@@ -265,14 +268,18 @@ class Measurement:
         )
         return "settled" if given_up else None
 
+    def is_over(self) -> bool:
+        """Whether the budget is gone with a round at least."""
+        fits = another_round_fits(self.seconds_spent(), self.gathered.took, self.wishes.budget)
+        return not fits and self.complete_rounds() > 0
+
     def is_enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
         from stash.advice.stopping import FIRST_SECONDS
 
-        spent = self.seconds_spent()
-        if not another_round_fits(spent, self.gathered.took, self.wishes.budget):
-            return self.complete_rounds() > 0
-        return spent >= FIRST_SECONDS and self.stop_reason() is not None
+        if self.is_over():
+            return True
+        return self.seconds_spent() >= FIRST_SECONDS and self.stop_reason() is not None
 
     def end_reason(self) -> str:
         """How the measurement ended, as the artefact says it."""

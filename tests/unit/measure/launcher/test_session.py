@@ -1,5 +1,7 @@
 """What is launched next and what is kept, decided without starting a process."""
 
+import itertools
+
 import pytest
 from launching import even_agents, expedition, run
 
@@ -81,6 +83,22 @@ def test_live_progress_sees_a_profile_after_each_round():
     ]
     assert rounds == sorted(rounds)
     assert rounds[-1] >= 3
+
+
+def test_rounds_are_looked_at_for_a_fiftieth_of_the_time():
+    # Rounds take 2.5 s, and to look at one takes 0.2: the next look is at the first round that ends 10 s later.
+    seen = []
+    one, started = expedition(rounds_of(*[2.5] * 30), budget=60.0, noise=1e-9)
+
+    def look(moment):
+        if moment.breakdown is not None:
+            seen.append(started[-1].clock.now)
+            started[-1].clock.now += 0.2
+
+    one.measure_job(look)
+    gaps = [after - before for before, after in itertools.pairwise(seen)]
+    assert gaps
+    assert all(10.2 <= gap < 13.0 for gap in gaps)
 
 
 def loop_of(rounds, steps):
