@@ -48,7 +48,7 @@ from stash.measure.protocol.put_back import put_back
 _TICK = 0.1
 _LOOK_SECONDS = 3.0
 _LOOK_SHARE = 50
-"""Rounds are looked at for a fiftieth of the time: on a small machine it is the job's cores that this takes."""
+"""Rounds and other programs are looked at for a fiftieth of the time: it is the job's cores that this takes."""
 """Between looks at the ranks' signs of life; they need the cores more."""
 _GLANCE_SECONDS = 1.0
 """Between looks at the programs that run at the same time as the job."""
@@ -264,7 +264,7 @@ class Launches:
     def _follow_launch(self, running: _Running, begun: float) -> Diagnosis | None:
         """Follow a launch until it has ended, or something says that it should be; the value is what, if so."""
         m, clock = self._measurement, self._measurement.clock
-        looked = glanced = begun
+        looked, next_glance = begun, begun + _GLANCE_SECONDS
         pace = _Pace(begun)
         while running.process.poll() is None:
             follow_requests()
@@ -272,9 +272,10 @@ class Launches:
             if running.peers is not None:
                 running.peers.open_socket()  # ranks that just met wait for it
             self._measurement.read_energy()
-            if clock.monotonic() - glanced > _GLANCE_SECONDS:
-                glanced = clock.monotonic()
+            if (began := clock.monotonic()) > next_glance:
                 m.bystanders.sample_programs(count=m.seconds_spent() > 0)
+                took = clock.monotonic() - began
+                next_glance = began + max(_GLANCE_SECONDS, _LOOK_SHARE * took)
             if clock.monotonic() - looked > _LOOK_SECONDS:
                 looked = clock.monotonic()
                 self._mention_neighbours()
