@@ -47,11 +47,11 @@ from stash.measure.protocol.put_back import put_back
 
 _TICK = 0.1
 _LOOK_SECONDS = 3.0
-_LOOK_SHARE = 50
-"""Rounds and other programs are looked at for a fiftieth of the time: it is the job's cores that this takes."""
 """Between looks at the ranks' signs of life; they need the cores more."""
 _GLANCE_SECONDS = 1.0
 """Between looks at the programs that run at the same time as the job."""
+_LOOK_SHARE = 50
+"""Rounds and other programs are looked at for a fiftieth of the time: it is the job's cores that this takes."""
 _SAID_AFTER = 30.0
 """Seconds without a first step after which a note is printed."""
 _SILENCE = 60.0
