@@ -122,12 +122,7 @@ class Progress:
         elif moment.elapsed >= self._next_line:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
             far, *known = map(plain_text, _how_far(now, moment.elapsed, self._wishes))
-            last = (
-                f" of {now.rounds}"
-                if now.seconds_left(moment.elapsed, self._wishes.budget) <= 0
-                else ""
-            )
-            self._print_line("; ".join((f"  round {now.rounds}{last} done ({far})", *known)))
+            self._print_line("; ".join((f"  round {now.rounds} done ({far})", *known)))
 
     def _print_above(self, line: str) -> None:
         """A line that stays, above what is updated; nothing of an empty one."""
