@@ -164,7 +164,11 @@ class BlockRunner:
         size = sizes.block_size(visit)
         for _ in range(visit.lead_in + size.settle):
             yield
-        yield from trace_steps(rank, folder, min(TRACED_STEPS, size.steps))
+        target = folder / f"rank{rank.place.rank}.json.gz"
+        try:
+            yield from trace_steps(target, min(TRACED_STEPS, size.steps))
+        except (OSError, RuntimeError) as error:
+            rank.note(f"the trace of rank {rank.place.rank} was not written: {error}")
 
     def _run_block(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
         rank = self._rank
