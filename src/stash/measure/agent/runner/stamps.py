@@ -29,7 +29,7 @@ from stash.measure.agent.runner.step_stages import (
 )
 from stash.measure.agent.script import bus
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, ScheduledSeconds
+from stash.measure.linux.run_queue import HOLDS, NOTHING, Helpers, RunQueue, ScheduledSeconds
 from stash.measure.protocol.stamped import (
     GRADIENTS,
     NUMBER,
@@ -303,7 +303,9 @@ class Stamps:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
         handler, is_delay_read = self._handlers[event]
         queue = self.followed.queue
-        handler(now, queue.sample(now) if is_delay_read else queue.latest, about)
+        if is_delay_read and now - queue.read_at > HOLDS:
+            queue.sample(now)
+        handler(now, queue.latest, about)
         if self._live is not None:
             self._live[0] = self._step.marks[-1][0]
         if self.observers:
