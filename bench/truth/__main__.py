@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -20,51 +20,33 @@ from bench.table import progress, report, table
 from bench.truth.cases import find_cases
 from bench.truth.suite import Result, run
 
+HEADS = (
+    "case",
+    "stall",
+    "by hand (ms)",
+    "stopwatch (ms)",
+    "estimate (ms)",
+    "95 % interval",
+    "error (points)",
+    "error to stopwatch",
+    "holds",
+    "holds stopwatch",
+    "s",
+    "named",
+    "right",
+)
+HELD = {True: "yes", False: "no", None: ""}
 
-def per_stall(results: Sequence[Result]) -> str:
-    """Every stall of every case, in milliseconds."""
 
-    def held(result: Result, truth: float | None) -> str:
-        return {True: "yes", False: "no", None: ""}[result.holds(truth)]
-
-    rows = []
-    for r in results:
-        interval = (
-            "" if r.low is None or r.high is None else f"{r.low * 1e3:.1f} to {r.high * 1e3:.1f}"
-        )
-        rows.append(
-            [
-                r.case,
-                r.stall,
-                f"{r.truth * 1e3:.1f}",
-                "" if r.timed is None else f"{r.timed * 1e3:.1f}",
-                f"{r.estimate * 1e3:.1f}",
-                interval,
-                f"{r.points:+.2f}",
-                "" if r.timed_points is None else f"{r.timed_points:+.2f}",
-                held(r, r.truth),
-                held(r, r.timed),
-                f"{r.used:.0f}",
-                r.named or "nothing",
-                "yes" if r.right else "**no**",
-            ]
-        )
-    heads = (
-        "case",
-        "stall",
-        "by hand (ms)",
-        "stopwatch (ms)",
-        "estimate (ms)",
-        "95 % interval",
-        "error (points)",
-        "error to stopwatch",
-        "holds",
-        "holds stopwatch",
-        "s",
-        "named",
-        "right",
-    )
-    return table(heads, rows)
+def cells(r: Result) -> list[str]:
+    """A stall of a case, in milliseconds."""
+    known = [r.truth, r.timed, r.estimate, r.low, r.high]
+    times = ["" if each is None else f"{each * 1e3:.1f}" for each in known]
+    off = ["" if each is None else f"{each:+.2f}" for each in (r.points, r.timed_points)]
+    held = [HELD[r.holds(r.truth)], HELD[r.holds(r.timed)], f"{r.used:.0f}"]
+    interval = " to ".join(filter(None, times[3:]))
+    says = [r.named or "nothing", "yes" if r.right else "**no**"]
+    return [r.case, r.stall, *times[:3], interval, *off, *held, *says]
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -72,16 +54,20 @@ def summary(results: Sequence[Result]) -> str:
     runs = {(r.case, r.used): r for r in results}.values()
     worst = max(results, key=lambda r: abs(r.points))
     used = [r.used for r in runs]
+    timed = {r.case for r in results if r.timed is not None}
+    by_hand, by_stopwatch = (
+        _coverage(map(hold, results))
+        for hold in (lambda r: r.holds(r.truth), lambda r: r.holds(r.timed))
+    )
     return "\n".join(
         (
             f"{len(runs)} profiles of {len({r.case for r in results})} cases, {len(results)} stalls.",
             f"Error against the truth by hand: {_errors([r.points for r in results])} "
             f"({worst.case}: {worst.stall}).",
-            f"Error against the stopwatch ({len({r.case for r in results if r.timed is not None})} cases): "
+            f"Error against the stopwatch ({len(timed)} cases): "
             f"{_errors([r.timed_points for r in results])}.",
             f"Error against the truth by hand in ms, median (range): {_errors_by_stall(results)}.",
-            f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
-            f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
+            f"95 % intervals that hold the truth by hand: {by_hand}; that hold the stopwatch's: {by_stopwatch}.",
             f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
             f"Seconds per answer: median {np.median(used):.0f}, most {max(used):.0f}.",
         )
@@ -108,7 +94,7 @@ def _errors(points: Sequence[float | None]) -> str:
     )
 
 
-def _coverage(held: Sequence[bool | None]) -> str:
+def _coverage(held: Iterable[bool | None]) -> str:
     known = [one for one in held if one is not None]
     return f"{np.mean(known):.1%} of {len(known)}" if known else "not asked for"
 
@@ -143,7 +129,7 @@ def main() -> None:
                 file.writelines(json.dumps(asdict(result)) + "\n" for result in found)
     if not results:
         sys.exit(f"no case whose name contains {options.only!r} was run")
-    report(per_stall(results), summary(results))
+    report(table(HEADS, map(cells, results)), summary(results))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 BUCKET = 2**20
 """DDP closes a bucket when it holds at least ``bucket_cap_mb`` MiB; with 1, a layer of this size has its own."""
@@ -117,20 +118,15 @@ def one_burst(wire: Callable[[int], float], rate: float, burst: float) -> Callab
 
 def network_truth(case: Case, rates: Rates) -> dict[str, float]:
     """One rank per node: the ring crosses every uplink once in each direction."""
-    seconds = one_burst(
-        lambda n: ring_wire(case.nodes, n), rates["network"], rates["network burst"]
-    )
-    return assemble(case, network=seconds)
+    rate, burst = rates["network"], rates["network burst"]
+    return assemble(case, network=one_burst(lambda n: ring_wire(case.nodes, n), rate, burst))
 
 
 def interconnect_truth(case: Case, rates: Rates) -> dict[str, float]:
     """Ranks of one node share one medium: all of them together send p times what each does."""
-    seconds = one_burst(
-        lambda n: case.devices * ring_wire(case.devices, n),
-        rates["interconnect"],
-        rates["interconnect burst"],
-    )
-    return assemble(case, interconnect=seconds)
+    rate, burst, ranks = rates["interconnect"], rates["interconnect burst"], case.devices
+    shared = one_burst(lambda n: ranks * ring_wire(ranks, n), rate, burst)
+    return assemble(case, interconnect=shared)
 
 
 def paced_truth(case: Case, rates: Rates) -> dict[str, float]:
@@ -174,20 +170,16 @@ def assemble(
 
     if case.ranks > 1:
         add("contention", case.compute * slowest)
-    alone = step
-    waiting = jitter_wait(case)
+    alone = step + jitter_wait(case)
+
+    def together(seconds_of: Callable[[int], float] | None) -> float:
+        exchanged = exposed_seconds(case.layers, seconds_of, slowest) if seconds_of else 0.0
+        return alone + exchanged
+
     if case.devices > 1:
-        add(
-            "interconnect",
-            alone
-            + waiting
-            + (exposed_seconds(case.layers, interconnect, slowest) if interconnect else 0.0),
-        )
+        add("interconnect", together(interconnect))
     if case.nodes > 1:
-        add(
-            "network",
-            alone + waiting + (exposed_seconds(case.layers, network, slowest) if network else 0.0),
-        )
+        add("network", together(network))
     making = case.prep / max(1, case.workers)
     add("prep", feed_step(case, step, making))
     if case.files:
@@ -255,8 +247,11 @@ def _interconnect(times: float) -> Case:
     )
 
 
-def _set_pace(name: str, cause: tuple[str, ...], **fields: object) -> Case:
-    return Case(name, paced_truth, cause=cause, **fields)  # type: ignore[arg-type]
+def _set_pace(
+    name: str, *cause: str, layers: tuple[Layer, ...] | None = None, **fields: Any
+) -> Case:
+    """A single layer, as long as there are no others."""
+    return Case(name, paced_truth, layers or single(), cause, **fields)
 
 
 def _exchange(times: float, interconnect: float | None = None) -> Paced:
@@ -271,16 +266,16 @@ BIG = 4 * BUCKET
 
 CASES: tuple[Case, ...] = (
     # Nothing wrong: every stall is (nearly) nothing, and none may be invented.
-    _set_pace("nothing, 1 rank", (), layers=single()),
-    _set_pace("nothing, 2 ranks", (), layers=single(), devices=2, workers=1),
-    _set_pace("nothing, 2 nodes", (), layers=single(), nodes=2),
+    _set_pace("nothing, 1 rank"),
+    _set_pace("nothing, 2 ranks", devices=2, workers=1),
+    _set_pace("nothing, 2 nodes", nodes=2),
     # Network: bytes over a verified link, then in set times.
     *(_network(times) for times in (0.3, 1, 3)),
     *(_network(times, nodes=3) for times in (1,)),
     *(
         _set_pace(
             f"network {times:g}x in set time, overlapped",
-            ("network",),
+            "network",
             layers=four(BIG),
             nodes=2,
             paced=_exchange(times),
@@ -292,7 +287,7 @@ CASES: tuple[Case, ...] = (
     *(
         _set_pace(
             f"interconnect {times:g}x in set time, overlapped",
-            ("interconnect",),
+            "interconnect",
             layers=four(BIG),
             devices=2,
             paced=_exchange(0, times),
@@ -301,18 +296,15 @@ CASES: tuple[Case, ...] = (
     ),
     # Prep and fetch, hidden behind the step as far as workers can.
     *(
-        _set_pace(f"prep {times:g}x, no workers", ("prep",), layers=single(), prep=times * COMPUTE)
+        _set_pace(f"prep {times:g}x, no workers", "prep", prep=times * COMPUTE)
         for times in (0.3, 1, 3)
     ),
     # The batches of the warm-up take 0.7 times the mean: replays of those would make compute 20 points too small.
-    _set_pace(
-        "prep 0.5x, batches that differ", ("prep",), layers=single(), prep=0.5 * COMPUTE, spread=0.5
-    ),
-    _set_pace("prep 0.8x, hidden by 1 worker", (), layers=single(), prep=0.8 * COMPUTE, workers=1),
+    _set_pace("prep 0.5x, batches that differ", "prep", prep=0.5 * COMPUTE, spread=0.5),
+    _set_pace("prep 0.8x, hidden by 1 worker", prep=0.8 * COMPUTE, workers=1),
     _set_pace(
         "prep 4x, 2 workers, 2 ranks",
-        ("prep",),
-        layers=single(),
+        "prep",
         devices=2,
         prep=4 * COMPUTE,
         workers=2,
@@ -320,16 +312,13 @@ CASES: tuple[Case, ...] = (
     *(
         _set_pace(
             f"fetch {times:g}x, no workers",
-            ("fetch",),
-            layers=single(),
+            "fetch",
             read=times * COMPUTE,
             files=FILES,
         )
         for times in (0.3, 1, 3)
     ),
-    _set_pace(
-        "fetch 3x, 2 workers", ("fetch",), layers=single(), read=3 * COMPUTE, files=FILES, workers=2
-    ),
+    _set_pace("fetch 3x, 2 workers", "fetch", read=3 * COMPUTE, files=FILES, workers=2),
     Case(
         "fetch from a disk of 20 MB/s",
         disk_truth,
@@ -355,27 +344,24 @@ CASES: tuple[Case, ...] = (
     *(
         _set_pace(
             f"rank 1 slow, {factor:g}x",
-            ("contention",),
-            layers=single(),
+            "contention",
             devices=2,
             slow_ranks=((1, factor),),
         )
         for factor in (1.3, 2, 4)
     ),
-    _set_pace(
-        "rank 0 slow, 2x", ("contention",), layers=single(), devices=2, slow_ranks=((0, 2.0),)
-    ),
+    _set_pace("rank 0 slow, 2x", "contention", devices=2, slow_ranks=((0, 2.0),)),
     _set_pace(
         "rank 2 of 3 slow, 3 nodes",
-        ("contention",),
-        layers=single(),
+        "contention",
         nodes=3,
         slow_ranks=((2, 2.0),),
     ),
     # Pairs.
     _set_pace(
         "network 2x and prep 4x behind 1 worker",
-        ("network", "prep"),
+        "network",
+        "prep",
         layers=single(BIG),
         nodes=2,
         paced=_exchange(2),
@@ -384,7 +370,8 @@ CASES: tuple[Case, ...] = (
     ),
     _set_pace(
         "slow rank 3x and network 1x",
-        ("contention", "network"),
+        "contention",
+        "network",
         layers=single(BIG),
         nodes=2,
         paced=_exchange(1),
@@ -392,7 +379,8 @@ CASES: tuple[Case, ...] = (
     ),
     _set_pace(
         "interconnect 1x, network 3x, 2 nodes of 2",
-        ("network", "interconnect"),
+        "network",
+        "interconnect",
         layers=single(BIG),
         nodes=2,
         devices=2,
@@ -400,15 +388,16 @@ CASES: tuple[Case, ...] = (
     ),
     _set_pace(
         "fetch 2x and prep 1x",
-        ("fetch", "prep"),
-        layers=single(),
+        "fetch",
+        "prep",
         prep=COMPUTE,
         read=2 * COMPUTE,
         files=FILES,
     ),
     _set_pace(
         "interconnect 2x and prep 1x",
-        ("interconnect", "prep"),
+        "interconnect",
+        "prep",
         layers=single(BIG),
         devices=2,
         paced=_exchange(0, 2),
@@ -416,7 +405,8 @@ CASES: tuple[Case, ...] = (
     ),
     _set_pace(
         "network 1x and fetch 3x",
-        ("fetch", "network"),
+        "fetch",
+        "network",
         layers=single(BIG),
         nodes=2,
         paced=_exchange(1),
@@ -426,7 +416,8 @@ CASES: tuple[Case, ...] = (
     # All together.
     _set_pace(
         "all five at once, 2 nodes of 2",
-        ("network", "fetch"),
+        "network",
+        "fetch",
         layers=four(BIG),
         nodes=2,
         devices=2,
@@ -439,7 +430,7 @@ CASES: tuple[Case, ...] = (
     # Noise that must not become a stall.
     _set_pace(
         "jitter 5 %, network 1x",
-        ("network",),
+        "network",
         layers=single(BIG),
         nodes=2,
         paced=_exchange(1),

@@ -6,8 +6,7 @@ whether the printed interval held the truth, by itself and within that differenc
 
 A row is what the job would be faster by without it. Of a job without workers the stopwatch says that; workers compete
 with the step for cores, and those of a new epoch still start in its first steps: there it is the difference to runs
-without input and without restarts, and the stopwatch's own rows are shown by ``--stopwatch 1``. What ranks exchange
-is the difference to a run in which they do not.
+without input and without restarts. What ranks exchange is the difference to a run in which they do not.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any
 from bench.machine import STASH, arguments, machine, run
 from bench.table import show
 from bench.truth.computing_job import KINDS
+from bench.truth.emulated import TORCHRUN
 
 JOB = Path(__file__).with_name("computing_job.py")
 ROWS = {
@@ -89,26 +89,24 @@ class Judged:
         return (self.kind, self.row, *times, f"{self.points:+.1f}", *held, self.says)
 
 
-def run_untouched(
-    kind: str, seconds: float, folder: Path, by_stopwatch: bool = False
-) -> dict[str, float]:
+def run_untouched(kind: str, seconds: float, folder: Path) -> dict[str, float]:
     """What the job says of itself: seconds of a step by row."""
+    job = KINDS[kind]
 
     def run_job(*without: str) -> dict[str, float]:
-        torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", str(KINDS[kind].ranks))
-        start = torchrun if KINDS[kind].ranks > 1 else ()
-        words = (sys.executable, *start, str(JOB), kind, str(seconds), *without)
+        start = (*TORCHRUN, "--nproc-per-node", job.ranks) if job.ranks > 1 else (sys.executable,)
+        words = [str(word) for word in (*start, JOB, kind, seconds, *without)]
         rows = json.loads(run(words, folder))
         return {name: value for name, value in rows.items() if name != "steps"}
 
     rows = run_job()
-    if KINDS[kind].ranks > 1:
-        alone = run_job("exchange")
-        return {**rows, "compute": alone["compute"], "exchange": rows["compute"] - alone["compute"]}
-    if not KINDS[kind].workers or by_stopwatch:
+    if job.ranks > 1:
+        alone = run_job("exchange")["compute"]
+        return {**rows, "compute": alone, "exchange": rows["compute"] - alone}
+    if not job.workers:
         return rows
     return take_differences(
-        rows, run_job("input"), None if KINDS[kind].keeps_workers else run_job("restarts")
+        rows, run_job("input"), None if job.keeps_workers else run_job("restarts")
     )
 
 
@@ -123,34 +121,17 @@ def take_differences(
     if without_restarts is not None:
         starts = without_restarts["epoch start"] + whole - sum(without_restarts.values())
     compute = without_input["compute"]
-    rest = sum(
-        value for name, value in rows.items() if name not in ("epoch start", "compute", "input")
-    )
-    return {
-        **rows,
-        "epoch start": starts,
-        "compute": compute,
-        "input": whole - starts - compute - rest,
-    }
+    moved = ("epoch start", "compute", "input")
+    rest = sum(value for name, value in rows.items() if name not in moved)
+    found = {"epoch start": starts, "compute": compute, "input": whole - starts - compute - rest}
+    return {**rows, **found}
 
 
 def run_profile(kind: str, budget: float, folder: Path) -> dict[str, Any]:
     """What Stash says of it, as ``stash show --json`` prints it."""
-    ranks = KINDS[kind].ranks
-    words = (
-        *STASH,
-        "profile",
-        "--quiet",
-        "--budget",
-        str(budget),
-        "-o",
-        "job.stash.json",
-        *(("--nproc-per-node", str(ranks)) if ranks > 1 else ()),
-        str(JOB),
-        kind,
-        "1e9",
-    )
-    run(words, folder)
+    ranks = ("--nproc-per-node", str(KINDS[kind].ranks)) if KINDS[kind].ranks > 1 else ()
+    asked = ("--quiet", "--budget", str(budget), "-o", "job.stash.json", *ranks)
+    run((*STASH, "profile", *asked, str(JOB), kind, "1e9"), folder)
     return json.loads(run((*STASH, "show", "job.stash.json", "--json"), folder))
 
 
@@ -167,9 +148,8 @@ def judge(
         seconds = sum(row["seconds"] for row in found)
         if max(seconds, *times) < SMALL * step:
             continue
-        main = (
-            found[0] if found and len([row for row in found if row["low"] is not None]) == 1 else {}
-        )
+        known = [row for row in found if row["low"] is not None]
+        main = found[0] if len(known) == 1 else {}
         rest = seconds - main.get("seconds", 0.0)
         low, high = (None if main.get(end) is None else main[end] + rest for end in ("low", "high"))
         says = answer["verdict"]["stall"] or answer["verdict"]["kind"]
@@ -183,7 +163,6 @@ def main() -> None:
         only=("", "kinds whose name contains this"),
         seconds=(10.0, "of each run of the job by itself"),
         budget=(30.0, "of a profile"),
-        stopwatch=(0, "1: the stopwatch's own rows, also of jobs with workers"),
     )
     chosen = [kind for kind in KINDS if asked.only in kind]
     judged: list[Judged] = []
@@ -192,9 +171,9 @@ def main() -> None:
         for kind in chosen:
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                before = run_untouched(kind, asked.seconds, folder, bool(asked.stopwatch))
+                before = run_untouched(kind, asked.seconds, folder)
                 answer = run_profile(kind, asked.budget, folder)
-                after = run_untouched(kind, asked.seconds, folder, bool(asked.stopwatch))
+                after = run_untouched(kind, asked.seconds, folder)
                 rows = judge(kind, (before, after), answer)
             judged.extend(rows)
             yield from (row.cells() for row in rows)

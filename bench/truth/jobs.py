@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from bench.machine import ROOT
+from bench.machine import ROOT, STASH
 from bench.truth.cases import Case, Rates
+from bench.truth.emulated import run_on
 from stash.core.artefact import load
 from stash.core.records.profile import Profile
 from stash.lab.testbed.bed import Testbed
@@ -59,56 +60,34 @@ def profile(
     Raises RuntimeError with what was printed if there is no profile.
     """
     (folder / "model.yaml").write_text(describe(case))
-    data = files(case)
-    options = {"model": folder / "model.yaml", "bucket-mb": case.bucket_mb, "batch": case.batch}
-    options |= {
+    options: dict[str, object] = {
+        "model": folder / "model.yaml",
+        "bucket-mb": case.bucket_mb,
+        "batch": case.batch,
         "workers": case.workers,
         "accumulate": case.accumulate,
-        **({"data": data} if data else {}),
     }
-    typed = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    if case.files:
+        options["data"] = files(case)
+    typed = [word for name, value in options.items() for word in (f"--{name}", value)]
     job = ["-m", "stash.lab.testbed.train_emulated", *typed]
-    output = folder / "run.stash.json"
+    wanted = () if precision is None else ("--noise", precision)
 
-    def command(node: int) -> list[str]:
-        meeting = ["--nnodes", str(case.nodes), "--node-rank", str(node)] if case.nodes > 1 else []
+    def output(node: int) -> Path:
+        return folder / ("run.stash.json" if node == 0 else f"other-{node}.stash.json")
+
+    def command(node: int) -> list[object]:
+        meeting: list[object] = []
+        if case.nodes > 1:
+            meeting = ["--nnodes", case.nodes, "--node-rank", node]
         if bed is not None and case.nodes > 1:
             meeting += ["--rdzv-endpoint", f"{bed.address(0)}:29577"]
-        own = output if node == 0 else folder / f"other-{node}.stash.json"
-        wanted = () if precision is None else ("--noise", str(precision))
-        return [
-            *(
-                *before,
-                sys.executable,
-                "-m",
-                "stash",
-                "profile",
-                "--nproc-per-node",
-                str(case.devices),
-                *meeting,
-            ),
-            *("--budget", str(budget), *wanted, "-o", str(own), *job),
-        ]
+        ranks = ("--nproc-per-node", case.devices, *meeting, "--budget", budget, *wanted)
+        return [*before, *STASH, "profile", *ranks, "-o", output(node), *job]
 
-    environment = {"NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
     with _neighbour(case):
-        if bed is None:
-            done = subprocess.run(
-                command(0),
-                env={**os.environ, **environment},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=budget + 300,
-            )
-            codes, words = [done.returncode], done.stdout + done.stderr
-        else:
-            nodes = bed.run_all(command, env=environment)
-            codes = [node.wait(budget + 120) for node in nodes]
-            words = "\n".join(node.output for node in nodes)
-    if any(codes):
-        raise RuntimeError(f"{case.name}: exit codes {codes}\n{words}")
-    return load(output)
+        run_on(bed, 1 if bed is None else bed.nodes, command, budget + 300)
+    return load(output(0))
 
 
 def describe(case: Case) -> str:
@@ -136,10 +115,8 @@ def describe(case: Case) -> str:
     return yaml.safe_dump(fields)
 
 
-def files(case: Case) -> Path | None:
+def files(case: Case) -> Path:
     """A folder of as many files of that size as the case needs, made once."""
-    if not case.files:
-        return None
     folder = SCRATCH / f"{case.files}x{case.file_bytes}"
     if len(list(folder.glob("*.bin"))) < case.files:
         folder.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,6 @@ code of Stash's agent or attribution.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -20,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.truth.cases import COMPUTE, Case
+from bench.truth.emulated import TORCHRUN, run_on
 from bench.truth.jobs import describe
 from bench.workloads import TIMED
 from stash.lab.testbed.bed import Testbed
@@ -30,78 +29,40 @@ SECONDS = 3.0
 
 def step(case: Case, bed: Testbed | None, waits: bool = False) -> float:
     """Seconds of a typical step of the untouched job on all ranks; ``waits``: with what it waited for its loader."""
-    ends, waited = _time_case(case, bed, LEAD_IN + round(SECONDS / COMPUTE))
+    ends, waited = _time_case(case, bed)
     steps = np.diff(ends) - (0 if waits else np.diff(waited))
     return _typical(steps[LEAD_IN:], max(1, case.workers))
 
 
-def moments(
-    case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True
-) -> np.ndarray:
-    """When each of ``steps`` steps of the untouched job ended on rank 0, in seconds; ``data`` are its files.
-
-    ``pinned`` gives the ranks of each host a core of their own, of which there have to be enough.
-    """
-    return _time_case(case, bed, steps, data, pinned)[0]
-
-
-def _time_case(
-    case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Those moments, and how long the loop had waited for its loader by then."""
+def _time_case(case: Case, bed: Testbed | None) -> tuple[np.ndarray, np.ndarray]:
+    """When steps of the untouched job ended on rank 0, and how long the loop had waited for its loader by then."""
     with tempfile.TemporaryDirectory() as folder:
         model, out = Path(folder) / "model.yaml", Path(folder) / "moments.json"
         model.write_text(describe(case))
-        job = [
-            *(
-                str(TIMED),
-                str(out),
-                "stash.lab.testbed.train_emulated",
-                "--model",
-                str(model),
-                "--bucket-mb",
-                "1",
-            ),
-            *("--batch", str(case.batch), "--workers", str(case.workers), "--steps", str(steps)),
-            *(["--data", str(data)] if data else []),
-        ]
+        options = {
+            "--model": model,
+            "--bucket-mb": 1,
+            "--batch": case.batch,
+            "--workers": case.workers,
+            "--steps": LEAD_IN + round(SECONDS / COMPUTE),
+        }
+        typed = [word for option in options.items() for word in option]
+        job = [TIMED, out, "stash.lab.testbed.train_emulated", *typed]
 
-        def command(node: int) -> list[str]:
+        def command(node: int) -> list[object]:
             if case.ranks == 1:
                 return [sys.executable, *job]
-            where = ["--standalone"]
+            where: list[object] = ["--standalone"]
             if case.nodes > 1 and bed is not None:
-                where = [
-                    f"--nnodes={case.nodes}",
-                    f"--node-rank={node}",
-                    f"--master-addr={bed.address(0)}",
-                ]
-            torchrun = [
-                sys.executable,
-                "-m",
-                "torch.distributed.run",
-                f"--nproc-per-node={case.devices}",
-                *where,
-            ]
-            return [*torchrun, *job]
+                where = ["--nnodes", case.nodes, "--node-rank", node]
+                where += ["--master-addr", bed.address(0)]
+            return [*TORCHRUN, "--nproc-per-node", case.devices, *where, *job]
 
-        environment = {"OMP_NUM_THREADS": "1", **({} if pinned else {"TIMED_UNPINNED": "1"})}
-        if bed is None:
-            done = subprocess.run(
-                command(0),
-                env={**os.environ, **environment},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            codes, words = [done.returncode], done.stderr
-        else:
-            nodes = [bed.run(command(node), node, environment) for node in range(case.nodes)]
-            codes, words = [node.wait(180) for node in nodes], nodes[0].output
-        if (
-            any(codes) and not out.exists()
-        ):  # gloo sometimes aborts at its very end, with all steps done
-            raise RuntimeError(f"{case.name}, untouched: exit codes {codes}\n{words}")
+        try:
+            run_on(bed, case.nodes, command, 180)
+        except RuntimeError:
+            if not out.exists():  # gloo sometimes aborts at its very end, with all steps done
+                raise
         waits = out.with_name(f"{out.name}.waits")
         return np.array(json.loads(out.read_text())), np.array(json.loads(waits.read_text()))
 

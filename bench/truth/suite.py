@@ -126,41 +126,28 @@ def faults(results: Sequence[Result], tolerance: float = 10.0, busy: bool = Fals
     nor is the order of the right causes where their intervals overlap.
     """
     open_ = busy and not any(r.answered for r in results)
+    is_order_open = open_ or (busy and _is_order_open(results))
     far = [
         f"{r.stall} {r.points:+.1f} points"
         for r in results
         if abs(r.points) > tolerance and not (open_ and r.holds(r.truth))
     ]
-    is_order_open = busy and _is_order_open(results)
-    missed = sorted(
-        {
-            f"named {r.named or 'nothing'}"
-            for r in results
-            if not r.right and not (open_ or is_order_open)
-        }
-    )
-    return far + missed
+    wrong = [r.named or "nothing" for r in results if not (r.right or is_order_open)]
+    return far + [f"named {named}" for named in sorted(set(wrong))]
 
 
 def _is_order_open(results: Sequence[Result]) -> bool:
     """Whether the largest stalls in truth are named, and in another order only where their intervals overlap."""
-    named = (
-        [name for name in results[0].named.split(", ") if not name.startswith("rank ")]
-        if results
-        else []
-    )
-    stalls = sorted((r for r in results if r.stall not in NO_CAUSE), key=lambda r: -r.truth)[
-        : len(named)
-    ]
-    in_truth = [r.stall for r in stalls]
-    if named == in_truth or sorted(named) != sorted(
-        in_truth
-    ):  # something else is wrong than the order
-        return False
-    pairs = itertools.combinations(stalls, 2)
+    words = results[0].named.split(", ") if results else []
+    named = [name for name in words if not name.startswith("rank ")]
+    stalls = [r for r in results if r.stall not in NO_CAUSE]
+    largest = sorted(stalls, key=lambda r: -r.truth)[: len(named)]
+    in_truth = [r.stall for r in largest]
+    if named == in_truth or sorted(named) != sorted(in_truth):
+        return False  # something else is wrong than the order
     return all(
         larger.estimate >= less.estimate or (larger.high or 0.0) >= (less.low or 0.0)
-        for larger, less in pairs
+        for larger, less in itertools.combinations(largest, 2)
     )
 
 

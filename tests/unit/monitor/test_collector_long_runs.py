@@ -13,8 +13,7 @@ import torch
 from watched_rings import Run
 
 from stash.measure.agent import script
-from stash.measure.agent.runner import watched_run
-from stash.measure.agent.runner.watch_duties import WatcherLookout
+from stash.measure.agent.runner import watch_duties, watched_run
 from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
 from stash.measure.protocol import watch_folder
 from stash.measure.protocol.stamped import StepRing
@@ -139,6 +138,7 @@ def test_what_others_leave_under_the_name_of_the_orders_neither_stops_a_job_nor_
 
 
 def test_once_a_watcher_has_left_another_one_may_come(monkeypatch, tmp_path):
+    monkeypatch.setattr(watch_duties, "_LOOKOUT_SECONDS", 0.0)
     folder = tmp_path / "rings"
     folder.mkdir()
     listening = []
@@ -152,10 +152,9 @@ def test_once_a_watcher_has_left_another_one_may_come(monkeypatch, tmp_path):
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    (lookout,) = (duty for duty in run._begun.duties if isinstance(duty, WatcherLookout))
-    assert lookout.step(float("inf"))
+    run.stepped(optimizer)
     assert listening == [awaited]
-    assert awaited.steps == 1
+    assert awaited.steps == 2
     assert not run.listens
 
 

@@ -19,7 +19,7 @@ from stash.measure.linux.control_groups import ControlGroups
 _TASKS = "/proc/self/task"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BYTES = 64
-_HOLDS = 500e-6
+HOLDS = 500e-6
 
 
 class ScheduledSeconds(NamedTuple):
@@ -43,12 +43,12 @@ NOTHING = ScheduledSeconds(0.0, 0.0)
 class RunQueue:
     """The delay of the thread that makes this object, read in a microsecond from wherever.
 
-    A reading holds for ``_HOLDS`` seconds, so that who asks at the same boundary shares it: within them a thread that
+    A reading holds for ``HOLDS`` seconds, so that who asks at the same boundary shares it: within them a thread that
     asks cannot have been delayed by more.
     """
 
     def __init__(self) -> None:
-        self._at, self.latest = float("-inf"), 0.0
+        self.read_at, self.latest = float("-inf"), 0.0
         self.thread = threading.get_native_id()
         self._file: int | None = None
         with suppress(OSError):
@@ -70,8 +70,8 @@ class RunQueue:
 
     def sample(self, now: float) -> float:
         """The same ``now``, by the last reading if that is no older than it may be."""
-        if now - self._at > _HOLDS:
-            self._at = now
+        if now - self.read_at > HOLDS:
+            self.read_at = now
             return self.delay()
         return self.latest
 

@@ -164,7 +164,7 @@ def test_what_runs_before_the_forward_pass_is_noted_by_the_first_launch_that_mea
     rank = leader(tmp_path, first_round=first_round)
     published: list[object] = []
     rank.publish = lambda *messages: published.extend(messages)  # type: ignore[method-assign]
-    discovery._note_unseen_input(rank, (0.01, 0.02), True)
+    discovery._note_unseen_input(rank, 0.01, 0.02, True)
     assert JobFacts(before_forward=0.5, inputs_placed=True) in published
     assert (
         any(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stash.measure.agent.runner.ladder_table import LadderEvent, LadderState, handle_event
+from stash.measure.agent.runner.ladder_table import TABLE, LadderEvent, LadderState
 
 LETTERS = {
     "END_STEP": "e",
@@ -51,20 +51,20 @@ STEP, LAST = "STEPPED AWAITS_STEP", "STEPPED DONE"
 def test_a_ladder_goes_by_its_table(state: str, events: str, after: str, actions: str) -> None:
     now, done = LadderState[state], ""
     for event in events.split():
-        now, following = handle_event(now, LadderEvent[event])
+        now, following = TABLE.get((now, LadderEvent[event]), (now, ()))
         done += "".join(LETTERS[action.name] for action in following)
     assert (now.name, done) == (after, actions)
 
 
 @pytest.mark.parametrize("state", LadderState)
 def test_a_script_that_dies_of_an_exception_is_let_go_in_every_state(state: LadderState) -> None:
-    assert handle_event(state, LadderEvent.ABANDONED)[0] is LadderState.FINISHED
+    assert TABLE[state, LadderEvent.ABANDONED][0] is LadderState.FINISHED
 
 
 @pytest.mark.parametrize(
     "event", [event for event in LadderEvent if event.name not in ("OTHERS_ENDED", "DONE")]
 )
 def test_nothing_begins_again_once_a_ladder_is_finished(event: LadderEvent) -> None:
-    after, actions = handle_event(LadderState.FINISHED, event)
+    after, actions = TABLE.get((LadderState.FINISHED, event), (LadderState.FINISHED, ()))
     assert after is LadderState.FINISHED
     assert {action.name for action in actions} <= {"STOP"}

@@ -275,13 +275,8 @@ def train(look):
 def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(
     tmp_path: Path,
 ) -> None:
-    row, looks, began = EPOCH_START, list[str](), time.perf_counter()
-
-    def row_now() -> str:
-        looks.append(row)
-        return row
-
-    places = Places(threading.get_ident(), row_now)
+    row = EPOCH_START
+    places = Places(threading.get_ident(), lambda: row)
     places.start()
     for row in (EPOCH_START, LOOP):
         until = time.monotonic() + 60
@@ -292,8 +287,6 @@ def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(
         if thread.name == "stash-places":
             thread.join()
     assert {found["row"] for found in places.rows()} == {EPOCH_START, LOOP}
-    # not while it sleeps
-    assert 0 < places.cost <= time.perf_counter() - began - len(looks) * stack_looks._PERIOD
     places.clear(keep=(EPOCH_START,))
     assert {found["row"] for found in places.rows()} == {EPOCH_START}
 

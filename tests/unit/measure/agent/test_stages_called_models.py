@@ -16,7 +16,7 @@ from stash.measure.agent.runner.watched_run import WatchedRun
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps.stages import CalledModels, follow_calls, wrap_compilation
 from stash.measure.agent.wraps.steps import wrap_backward
-from stash.measure.protocol.orders import Orders, WatchRequest
+from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.stamped import StepStage
 
 HOST = torch.ones(2)
@@ -223,12 +223,9 @@ def test_a_pause_ends_the_look(tmp_path, clock: Seconds):
     for _ in range(6):
         run.stepped(optimizer)
     assert nn.Module.__call__ is not call
-    WatchRequest(1, paused=True).write(tmp_path)
-    run.stamps.ring.live[2] = 1.0
-    run._follow_request(run._begun)
-    run.stepped(optimizer)
+    run._rest(run.loops.stamps)
     assert nn.Module.__call__ is call
-    assert run.stamps is None
+    assert run.loops.stamps is None
 
 
 def test_what_is_compiled_again_is_told_from_the_pass_that_it_interrupts(

@@ -92,7 +92,15 @@ def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(
 def test_delays_are_read_only_where_a_row_has_one(clock: Moments, stamps: Stamps) -> None:
     # GIVEN a kernel that is asked for the delay of the thread, and says something else each time
     answers = itertools.count(1.0)
-    queue: Any = SimpleNamespace(sample=lambda now: next(answers), latest=0.5)
+
+    class Queue:
+        latest, read_at = 0.5, float("-inf")
+
+        def sample(self, now: float) -> float:
+            self.latest = next(answers)
+            return self.latest
+
+    queue: Any = Queue()
     stamps.followed = replace(stamps.followed, queue=queue)
     events = ("READ_ENDED", "BACKWARD_BEGINS", "BACKWARD_ENDED", "STEP_ENDED")
     # WHEN a step reads, computes, and ends

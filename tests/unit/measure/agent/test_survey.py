@@ -122,7 +122,7 @@ def test_only_what_is_loaded_has_a_version():
 
 
 def test_what_runs_before_the_first_forward_pass_of_a_step_is_timed():
-    clock = survey.InputClock()
+    clock = survey.ForwardLook()
     clock.begin()
     time.sleep(0.02)
     model = nn.Linear(2, 2)
@@ -142,7 +142,7 @@ def test_waiting_for_a_core_is_not_taken_for_making_batches(
     monkeypatch.setattr(survey, "RunQueue", lambda: SimpleNamespace(delay=lambda: next(delayed)))
     seconds = iter((5.0, 5.020, 5.100))  # 20 ms and 80 ms by the clock
     monkeypatch.setattr(survey.time, "perf_counter", lambda: next(seconds))
-    clock = survey.InputClock()
+    clock = survey.ForwardLook()
     clock.begin()
     nn.Linear(2, 2)(torch.zeros(1, 2))
     assert clock.end() == pytest.approx((0.005, 0.075))
@@ -158,7 +158,7 @@ def test_where_the_model_got_its_inputs_is_seen_of_the_first_tensors_that_a_part
             return self.inner(x)
 
     for device, placed in ((torch.device("cpu"), True), (torch.device("meta"), False)):
-        clock = survey.InputClock(device)
+        clock = survey.ForwardLook(device)
         clock.begin()
         nn.Identity()(torch.zeros(1, device="meta"))  # an augmentation, no part of the model
         Named()(x=torch.zeros(1, 2))
@@ -167,7 +167,7 @@ def test_where_the_model_got_its_inputs_is_seen_of_the_first_tensors_that_a_part
 
 
 def test_a_step_that_calls_no_module_has_no_known_input():
-    clock = survey.InputClock()
+    clock = survey.ForwardLook()
     clock.begin()
     assert clock.end() is None
 
@@ -186,8 +186,9 @@ def test_what_modules_exchange_in_their_forward_pass_is_kept_apart_from_what_gra
             issued["0"] += in_forward
             return inputs
 
-    watch = survey.ForwardExchange()
+    watch = survey.ForwardLook()
     watch.begin()
     Layer()(torch.ones(1))
     issued["0"] += in_backward
-    assert watch.end() is found
+    watch.end()
+    assert watch.exchanges is found

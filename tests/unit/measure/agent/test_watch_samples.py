@@ -9,7 +9,7 @@ import torch.distributed
 
 from stash.measure.agent.runner import watch_duties
 from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.runner.watch_duties import StepSample, sum_unseen_collectives
+from stash.measure.agent.runner.watch_duties import sample_collectives, sum_unseen_collectives
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 
@@ -21,8 +21,10 @@ def test_what_nobody_called_is_counted(tmp_path, monkeypatch):
     now = [0.0]
     path = tmp_path / f"ring.0.{os.getpid()}"
     stamps = Stamps(lambda: now[0], StepRing(path, 0, 2, 0, 0))
-    sample = StepSample(stamps)
-    sample.begin()
+    stamps.count_from(watch_duties.EVERY)
+    sample = sample_collectives(stamps)
+    next(sample)
+    next(sample)
     now[0] = 1.0
     stamps.tell(ThreadEvent.REPLAYED)
     issued[0] += 1  # by C++: no stamp comes to it
@@ -35,7 +37,7 @@ def test_what_nobody_called_is_counted(tmp_path, monkeypatch):
     stamps.tell(ThreadEvent.BACKWARD_ENDED)
     now[0] = 4.25
     stamps.tell(ThreadEvent.STEP_ENDED)
-    sample.end()
+    next(sample)
     reader = RingReader(path)
     (row,) = reader.read_new()
     assert row.seconds_in(StepStage.COLLECTIVE) == 0.5

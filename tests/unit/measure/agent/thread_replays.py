@@ -33,7 +33,7 @@ from stash.measure.agent.runner import loops as the_loops
 from stash.measure.agent.runner.ledger_keeper import NoLedger
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.runner.stamps import BlockClock, Stamps
-from stash.measure.agent.runner.step_stages import Stages
+from stash.measure.agent.runner.step_stages import WATCHED_STAGES, Stages
 from stash.measure.agent.runner.watched_run import WatchedLoops
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import SWITCHES, StepStage
@@ -186,7 +186,8 @@ def noted_effects(effects: Effects) -> Iterator[None]:
 def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
     """Of each recorded call what came of it then, and now: outcome, ``between``, ``surprised``, effects."""
     effects, clock, ledger = Effects(), Ticks(), NoLedger()
-    stamps = SimpleNamespace(is_this_thread=True, follows_device=False)
+    handle = lambda event, now, about: None  # noqa: E731
+    stamps = SimpleNamespace(is_this_thread=True, follows_device=False, handle=handle)
     orders = SimpleNamespace(endless=False, trial=None)
     rank: Any = SimpleNamespace(
         feeds=[],
@@ -196,7 +197,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
         orders=orders,
         note=lambda text: None,
         tell=lambda event, about: None,
-        tell_at=lambda event, now, about: None,
+        tell_at=handle,
         work_since=lambda moment, but=0.0: None,
         begin_step=lambda: None,
     )
@@ -272,9 +273,10 @@ class Rows:
 def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
     """The rows of the steps of a thread that is never kept waiting."""
     clock, ring = Ticks(), Rows()
-    stamps: Any = Stamps(clock.now, ring, stages)  # type: ignore[arg-type]
+    stamps: Any = Stamps(clock.now, ring if stages is WATCHED_STAGES else None, stages)  # type: ignore[arg-type]
+    stamps.ring = ring
     mark: Any = None
-    still: Any = SimpleNamespace(sample=lambda now: 0.0, latest=0.0)
+    still: Any = SimpleNamespace(sample=lambda now: 0.0, latest=0.0, read_at=0.0)
     stamps.followed = replace(stamps.followed, queue=still)
     stamps._step.count_delays_from(0.0)
     for kind, *given in lines:
@@ -290,6 +292,7 @@ def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
             stamps.follow([torch.nn.Parameter(torch.zeros(1))])
         elif kind == "let_go":
             stamps.let_go()
+    stamps.flush()
     return ring.rows
 
 

@@ -7,10 +7,11 @@ All blocks of a round train on the same batches, step for step; every round draw
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.core.measured import Block, StagePasses, WorkerTimes
@@ -55,8 +56,7 @@ _UNEVEN = 0.05
 """By how much the largest batch of a step may exceed the mean of all ranks without a word."""
 
 
-@dataclass(frozen=True)
-class _RoundUnderWay:
+class _RoundUnderWay(NamedTuple):
     number: int | None
     plan: Plan
     took: float = 0.0
@@ -74,21 +74,22 @@ class BlockRunner:
         self._rank, self._loops = rank, loops
         visits = round_of_visits(rungs, 0, rank.place.world_size)
         reading = max((feed.wait_of_a_step for feed in rank.feeds), default=0.0)
+        rank.agree(None, lambda reports: None)
+        began = time.perf_counter()  # when all are there
+        rank.agree(None, lambda reports: None)
         own = StepPace(
             step_seconds=max(step_seconds, reading),
             workers=max((feed.workers for feed in rank.feeds), default=0),
             batches_per_step=max((feed.per_step for feed in rank.feeds), default=1),
             accelerator=rank.device.type != "cpu",
             reads_ahead=any(feed.learned.reads_ahead for feed in rank.feeds),
-            agreement_seconds=_agreement_seconds(rank),
+            agreement_seconds=time.perf_counter() - began,
             reading_seconds=reading,
             ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
         )
+        budget, most = rank.orders.budget, rank.orders.most_steps
         self._plan = rank.agree(
-            own,
-            lambda paces: plan_blocks(
-                visits, slowest_pace(paces), rank.orders.budget, rank.orders.most_steps
-            ),
+            own, lambda paces: plan_blocks(visits, slowest_pace(paces), budget, most)
         )
         """What holds from the next round on."""
         self._round = _RoundUnderWay(None, self._plan)
@@ -103,8 +104,7 @@ class BlockRunner:
         if rank.place.world_size > 1:  # not beside steps: all objects are looked through
             ledger.names, self._layers = group_names(), stage_layers()
         self._began = rank.clock.synchronize()
-        rank.publish(PhaseBegun("blocks"))
-        rank.publish(RoundsPlanned(self._plan.expected_seconds))
+        rank.publish(PhaseBegun("blocks"), RoundsPlanned(self._plan.expected_seconds))
 
     @property
     def round_seconds(self) -> float:
@@ -133,87 +133,83 @@ class BlockRunner:
         )
         self._plan = outcome.plan or self._plan
         if outcome.again:
-            self._round = replace(self._round, plan=self._plan)
+            self._round = self._round._replace(plan=self._plan)
             self._sweeping = self._sweeping or outcome.sweep
             return (yield from self.run_visit(visit, number))
-        self._round = replace(self._round, took=took)
         if visit.measured:
             self._memory.written_down()
         if outcome.alone:
             self._time_alone(visit, number)
-            self._round = replace(
-                self._round, read_alone=self._round.read_alone or visit.reads_data
-            )
+        read_alone = self._round.read_alone or (outcome.alone and visit.reads_data)
+        self._round = self._round._replace(took=took, read_alone=read_alone)
         return outcome
 
-    def trace_top_rung(self, top: str, folder: Path) -> Generator[None, None, None]:
+    def trace_top_rung(self, top: str, folder: Path) -> Iterator[None]:
         """Record steps under the ``top`` rung of the round under way, in which blocks are over."""
         rank, number, sizes = self._rank, self._round.number or 0, self._round.plan
-        visit = next(
-            each for each in round_of_visits((top,), number, rank.place.world_size) if each.measured
-        )
+        visits = round_of_visits((top,), number, rank.place.world_size)
+        visit = next(visit for visit in visits if visit.measured)
         if visit.active != "all" and rank.place.world_size > 1:
             rank.note(f"no steps were traced: under the rung {top} one rank trains alone")
             return
         self._supply.gather_batches(visit, number, sizes)
-        if rank.known.switches:
-            rank.set_scope(visit.scope)
-        for feed in rank.feeds:
-            feed.drain()
-        self._supply.serve_block(visit)
-        size = sizes.block_size(visit)
-        for _ in range(visit.lead_in + size.settle):
-            yield
-        yield from trace_steps(rank, folder, min(TRACED_STEPS, size.steps))
+        yield from self._settle(visit)
+        try:
+            target = folder / f"rank{rank.place.rank}.json.gz"
+            yield from trace_steps(target, min(TRACED_STEPS, sizes.block_size(visit).steps))
+        except (OSError, RuntimeError) as error:
+            rank.note(f"the trace of rank {rank.place.rank} was not written: {error}")
 
-    def _run_block(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
+    def _settle(self, visit: Visit, tally: Tally | None = None) -> Iterator[None]:
+        """Run a block in; one that reads data, counted by the ``tally``, begins with empty queues."""
         rank = self._rank
-        size = self._round.plan.block_size(visit)
         if rank.known.switches:
             rank.set_scope(visit.scope)
-        tally = own_tally()
         for feed in rank.feeds:
             feed.drain()
         if visit.reads_data and tally is not None:  # with empty queues and fresh counters
             begin_data_block(rank, tally, _MODES[visit.feed], self._sweeping)
         self._supply.serve_block(visit)
-        for _ in range(visit.lead_in + size.settle):
+        for _ in range(visit.lead_in + self._round.plan.block_size(visit).settle):
             yield
-        if visit.rung != "resident":
-            self._memory.begin()
-        block = yield from time_steps(
-            rank, self._loops, visit.rung, number, size.steps, self._began
-        )
-        beside: list[Message | None] = [] if visit.rung == "resident" else [self._memory.end()]
+
+    def _run_block(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
+        rank, tally, memory = self._rank, own_tally(), self._memory
+        is_of_host = visit.rung != "resident"
+        yield from self._settle(visit, tally)
+        if is_of_host:
+            memory.begin()
+        steps = self._round.plan.block_size(visit).steps
+        block = yield from time_steps(rank, self._loops, visit.rung, number, steps, self._began)
+        beside: list[Message | None] = [memory.end() if is_of_host else None]
         if visit.feed == "replay":
             beside.append(_time_passes(block, self._layers))
-        return (
-            self._add_counts(tally, block, beside)
-            if visit.reads_data
-            else _make_report(block, beside)
-        )
+        evidence, busy = CacheEvidence(), None
+        if visit.reads_data:
+            for feed in rank.feeds:
+                feed.drain()
+            if tally is not None:
+                beside.append(_times_of_workers(tally, block) if rank.leads else None)
+                evidence = evidence_of(tally)
+                block, busy = self._add_counts(tally.sum_counters(), block, evidence)
+                tally.set_mode(IDLE)
+        told = tuple(Payload.pack(message) for message in beside if message is not None)
+        return BlockReport(Payload.pack(block), block.seconds, evidence, busy, told)
 
     def _add_counts(
-        self, tally: Tally | None, block: Block, beside: Sequence[Message | None]
-    ) -> BlockReport:
-        """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
-        for feed in self._rank.feeds:
-            feed.drain()
-        if tally is None:
-            return _make_report(block, beside)
-        totals, found = tally.sum_counters(), evidence_of(tally)
-        workers_took = _times_of_workers(tally, block) if self._rank.leads else None
-        tally.set_mode(IDLE)
+        self, totals: Mapping[str, int], block: Block, found: CacheEvidence
+    ) -> tuple[Block, float | None]:
+        """With what the loader's processes counted over the whole block, and how busy its workers were."""
+        feeds = self._rank.feeds
         if totals["batches"] == 0:
-            return _make_report(block, beside, found)
-        made = block.steps * sum(feed.per_step for feed in self._rank.feeds)
+            return block, None
+        made = block.steps * sum(feed.per_step for feed in feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
         # of those whose files were looked at
         looked = made / totals["looked"] if totals["looked"] else 0.0
         making = totals["making_ns"] * 1e-9 * share
-        workers = sum(feed.workers for feed in self._rank.feeds)
-        busy = making / block.seconds / workers if workers else None
-        block = replace(
+        workers = sum(feed.workers for feed in feeds)
+        counted = replace(
             block,
             fetch_seconds=making,
             fetch_cpu_seconds=float(f"{totals['cpu_ns'] * 1e-9 * share:.3g}"),
@@ -224,22 +220,20 @@ class BlockRunner:
             read_bytes=None if found.called is None else round(found.called * share),
             held_bytes=totals["held"],
         )
-        return _make_report(block, [*beside, workers_took], found, busy)
+        return counted, making / block.seconds / workers if workers else None
 
     def _time_alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
-        if visit.feed == "cold" and "warm" in self._rank.orders.rungs:
-            self._after_warm = (
-                visit  # by itself it would empty the cache of what the warm block is about to read
-            )
+        rank, plan = self._rank, self._round.plan
+        if visit.feed == "cold" and "warm" in rank.orders.rungs:
+            # by itself it would empty the cache of what the warm block is about to read
+            self._after_warm = visit
         elif visit.reads_data:
             for each in filter(None, (visit, self._after_warm)):
-                alone.time_loader(
-                    self._rank, each, number, _MODES[each.feed], self._sweeping, self._round.plan
-                )
+                alone.time_loader(rank, each, number, _MODES[each.feed], self._sweeping, plan)
             self._after_warm = None
         elif visit.scope != "self":
-            alone.time_exchange(self._rank, visit)
+            alone.time_exchange(rank, visit)
 
 
 def _time_passes(block: Block, layers: tuple[int, ...]) -> StagePasses | None:
@@ -250,44 +244,26 @@ def _time_passes(block: Block, layers: tuple[int, ...]) -> StagePasses | None:
     named = [
         ["rest" if at is None else f"{at[0]}{at[1]}{at[2]}" for at, _ in step] for step in steps
     ]
-    alike = [step for step, names in zip(steps, named, strict=True) if names == named[0]]
-    kept = alike[: max(1, _MAX_PASSES // len(named[0]))]
+    first = named[0]
+    alike = [step for step, names in zip(steps, named, strict=True) if names == first]
+    kept = alike[: max(1, _MAX_PASSES // len(first))]
     seconds = tuple(seconds for step in kept for _, seconds in step)
-    return StagePasses(block.rank, block.round, block.rung, tuple(named[0]), seconds, layers)
-
-
-def _make_report(
-    block: Block,
-    beside: Sequence[Message | None],
-    evidence: CacheEvidence | None = None,
-    busy: float | None = None,
-) -> BlockReport:
-    others = tuple(Payload.pack(message) for message in beside if message is not None)
-    return BlockReport(
-        Payload.pack(block), block.seconds, evidence or CacheEvidence(), busy, others
-    )
+    return StagePasses(block.rank, block.round, block.rung, tuple(first), seconds, layers)
 
 
 def _times_of_workers(tally: Tally, block: Block) -> WorkerTimes | None:
-    makers = tally.list_makers()
-    if not makers:
+    makers, totals = tally.list_makers(), tally.sum_counters()
+    if not makers or not totals["batches"]:
         return None
-    made, seconds = (
+    return WorkerTimes(
+        block.rung,
+        block.rank,
+        block.round,
         tuple(each["batches"] for each in makers),
         tuple(each["making_ns"] * 1e-9 for each in makers),
+        tuple(totals[name] for name in TOOK),
+        totals["threads"] / totals["looked"] if totals["looked"] else None,
     )
-    totals = tally.sum_counters()
-    took = tuple(totals[name] for name in TOOK)
-    threads = totals["threads"] / totals["looked"] if totals["looked"] else None
-    return WorkerTimes(block.rung, block.rank, block.round, made, seconds, took, threads)
-
-
-def _agreement_seconds(rank: OwnRank) -> float:
-    """What ranks need to agree on something, once all are there."""
-    rank.agree(None, lambda reports: None)
-    began = time.perf_counter()
-    rank.agree(None, lambda reports: None)
-    return time.perf_counter() - began
 
 
 class Supply:
@@ -319,22 +295,22 @@ class Supply:
         Collective over all ranks, those that sit the block out too: none may begin while another still reads.
         """
         self._plan = plan
+        rank = self._rank
         if number != self._round:
             self._round, self._read, self._kept = number, False, False
-            for feed in self._rank.feeds:
+            for feed in rank.feeds:
                 feed.begin_round(self._batches_between(number, feed))
         if visit.feed == "cold":
             self._read = True
         elif not self._kept:
             self._kept = True
-            for feed in self._rank.feeds:
+            for feed in rank.feeds:
                 self._refill_feed(feed)
             # as steps take them
-            kept = [batch for feed in self._rank.feeds for batch in feed.ring.batches]
-            first = number == self._rank.orders.first_round
-            self._rank.agree(
-                [batches.count_bytes(batch) for batch in kept] if first else [], self._note_uneven
-            )
+            kept = [batch for feed in rank.feeds for batch in feed.ring.batches]
+            is_first = number == rank.orders.first_round
+            sizes = [*map(batches.count_bytes, kept)] if is_first else []
+            rank.agree(sizes, self._note_uneven)
 
     def _batches_between(self, number: int, feed: Feed) -> int:
         """Batches of no round before this one, by chance and alike on all ranks, no more than a round has.
@@ -348,17 +324,14 @@ class Supply:
         """Every feed of this rank hands out the block's batches from now on; its queue must be drained."""
         size = self._plan.block_size(visit)
         for feed in self._rank.feeds:
+            count, first, device = _count_batches(size, feed), self._first_batch(size, feed), None
             if visit.reads_data:
-                feed.begin(
-                    visit.feed,
-                    _count_batches(size, feed) + feed.depth,
-                    self._first_batch(size, feed),
-                )
+                count += feed.depth
             else:
-                device = self._device if visit.feed == "resident" else None
                 before = visit.lead_in * feed.per_step
-                first = self._first_batch(size, feed) - self._kept_from(feed) - before
-                feed.begin(visit.feed, before + _count_batches(size, feed), first, device)
+                count, first = count + before, first - self._kept_from(feed) - before
+                device = self._device if visit.feed == "resident" else None
+            feed.begin(visit.feed, count, first, device)
 
     def _refill_feed(self, feed: Feed) -> None:
         plan = self._plan

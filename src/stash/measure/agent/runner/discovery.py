@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from stash.core.ladder import Situation, rung, split_reachable
@@ -57,10 +58,6 @@ _ONE_MODEL = (
 _HANDED_OUT = (
     "one rank sends the others what every step needs ({names}), so these collectives stay on, and no rank can train "
     "by itself"
-)
-_UNLIKE_EPOCHS = (
-    "an epoch has {short} batches on rank {first} and {long} on rank {last}: steps in which all train are measured, "
-    "and not what is left where some are through"
 )
 _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
@@ -126,27 +123,27 @@ def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
 def _describe_rank(rank: OwnRank, step_seconds: float) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
-    used = (
-        [*scope.used.values(), *replicas.list_groups(), default_group()] if place.nodes > 1 else []
-    )
-    used = [group for group in used if group.group_name not in scope.of_several_jobs]
-    weights = (storage_of(parameter) for _, parameter in survey.trained_parameters(rank.optimizer))
-    scope.weights = frozenset(each for each in weights if each is not None)
+    used = [*scope.used.values(), *replicas.list_groups(), default_group()]
+    groups = {
+        describe_group(group)
+        for group in (used if place.nodes > 1 else ())
+        if group.group_name not in scope.of_several_jobs
+        and group.rank() == 0
+        and scope.reaches(group)
+    }
+    parameters = [parameter for _, parameter in survey.trained_parameters(rank.optimizer)]
+    scope.weights = frozenset(filter(None, map(storage_of, parameters)))
+    lengths = [feed.length for feed in rank.feeds if feed.length is not None]
+    own = Rank(place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores())
     return Introduction(
-        rank=Rank(
-            place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()
-        ),
+        rank=own,
         host=orders.host if place.local_rank == 0 else None,
-        groups=tuple(
-            {describe_group(group) for group in used if group.rank() == 0 and scope.reaches(group)}
-        ),
+        groups=tuple(groups),
         handed_on=tuple(sorted(scope.handed_on)),
         beyond_node=tuple(scope.list_beyond_node()),
-        batch=describe_first_batch(
-            rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))
-        ),
+        batch=describe_first_batch(rank.feeds, parameters),
         step_seconds=step_seconds,
-        epoch=min((feed.length for feed in rank.feeds if feed.length is not None), default=None),
+        epoch=min(lengths, default=None),
         handed_out=tuple(scope.hands_out_data()),
     )
 
@@ -167,24 +164,18 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     divided = any(report.batch.together for report in reports)
     inseparable = _why_inseparable(count, place.world_size, divided)
     whole_only = _why_pipelined(reports) or (inseparable if divided else None)
-    rungs, skipped = split_reachable(situation, orders.rungs)
+    handed_out = _merge_names(report.handed_out for report in reports)
+    reachable, skipped = split_reachable(situation, orders.rungs)
+    whole = _whole_job_rungs(reachable, place.nodes)
     if whole_only:
-        whole = _whole_job_rungs(rungs, place.nodes)
-        rungs, skipped = (
-            whole,
-            {**skipped, **{name: whole_only for name in rungs if name not in whole}},
-        )
-    elif (
-        "node" in rungs
-        and place.nodes > 1
-        and (why := _obstacle_to_node_scope(reports)) is not None
-    ):
-        rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
-    handed_out = sorted({name for report in reports for name in report.handed_out})
+        skipped |= {name: whole_only for name in reachable if name not in whole}
+    elif place.nodes > 1 and "node" in reachable and (why := _obstacle_to_node_scope(reports)):
+        skipped |= {"node": why}
     if handed_out:
         why = _HANDED_OUT.format(names=", ".join(handed_out))
-        skipped |= {name: why for name in rungs if rung(name).active == "leader"}
-        rungs = tuple(name for name in rungs if name not in skipped)
+        alone = [name for name in reachable if rung(name).active == "leader"]
+        skipped |= {name: why for name in alone if name not in skipped}
+    rungs = tuple(name for name in reachable if name not in skipped)
     _write_survey(rank, reports, rungs, skipped)
     if place.world_size > 1:
         rank.publish(JobFacts(replicas=count))
@@ -192,32 +183,35 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     parts = parts_on(nodes, groups) if "node" in rungs else []
     if parts and "cluster" in rungs:
         rank.note(_ONLY_THE_SUM)
-    epochs = {report.epoch: report.rank.rank for report in reports if report.epoch is not None}
-    if len(epochs) > 1:
-        rank.note(
-            _UNLIKE_EPOCHS.format(
-                short=min(epochs),
-                first=epochs[min(epochs)],
-                long=max(epochs),
-                last=epochs[max(epochs)],
-            )
-        )
-    affordable = survey.affordable_looks(
-        max(report.step_seconds for report in reports), orders.budget
-    )
+    _note_unlike_epochs(rank, reports)
+    slowest = max(report.step_seconds for report in reports)
     return Ladder(
         rungs,
         tuple(parts),
         whole_only or inseparable,
         whole_only is not None,
-        affordable,
+        survey.affordable_looks(slowest, orders.budget),
         tuple(handed_out),
     )
 
 
+def _merge_names(of_ranks: Iterable[tuple[str, ...]]) -> list[str]:
+    return sorted(set(chain.from_iterable(of_ranks)))
+
+
+def _note_unlike_epochs(rank: OwnRank, reports: list[Introduction]) -> None:
+    epochs = {report.epoch: report.rank.rank for report in reports if report.epoch is not None}
+    if len(epochs) > 1:
+        short, long = min(epochs), max(epochs)
+        rank.note(
+            f"an epoch has {short} batches on rank {epochs[short]} and {long} on rank {epochs[long]}: steps in which "
+            "all train are measured, and not what is left where some are through"
+        )
+
+
 def _why_pipelined(reports: list[Introduction]) -> str | None:
     """Why waiting for each other cannot be separated from what the ranks' exchange takes, if it cannot."""
-    names = sorted({name for report in reports for name in report.handed_on})
+    names = _merge_names(report.handed_on for report in reports)
     if not names:
         return None
     return (
@@ -241,7 +235,7 @@ def _whole_job_rungs(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
 
 
 def _obstacle_to_node_scope(reports: list[Introduction]) -> str | None:
-    names = sorted({name for report in reports for name in report.beyond_node})
+    names = _merge_names(report.beyond_node for report in reports)
     if names:
         return f"the script calls {', '.join(names)}, which cannot be confined to a node"
     return replicas.obstacle_to_node_scope()
@@ -259,31 +253,28 @@ def _write_survey(
     rank: OwnRank, reports: list[Introduction], rungs: tuple[str, ...], skipped: dict[str, str]
 ) -> None:
     hosts = {r.rank.node: r.host for r in reports if r.host is not None}
-    for report in reports:
-        rank.publish(report.rank)
-    rank.publish(HostsSeen([hosts[n] for n in sorted(hosts)]))
-    rank.publish(JobFacts(**survey.workload_facts(rank.optimizer)))
-    if rank.place.world_size > 1:
-        rank.publish(
-            JobFacts(**parallel_facts({report.rank.rank: report.rank.node for report in reports}))
-        )
-    rank.publish(standing_facts(rank))
-    rank.publish(SoftwareSeen(survey.list_versions()))
-    rank.publish(LadderChosen(rungs, skipped))
+    nodes = {report.rank.rank: report.rank.node for report in reports}
+    parallel = parallel_facts(nodes) if rank.place.world_size > 1 else {}
+    rank.publish(
+        *(report.rank for report in reports),
+        HostsSeen([hosts[node] for node in sorted(hosts)]),
+        JobFacts(**survey.workload_facts(rank.optimizer), **parallel),
+        standing_facts(rank),
+        SoftwareSeen(survey.list_versions()),
+        LadderChosen(rungs, skipped),
+    )
 
 
 def standing_facts(rank: OwnRank) -> JobFacts:
     """What is better known the longer the job runs."""
-    handed = scope.per_step(scope.sent)
+    handed, tiny = scope.per_step(scope.sent), rank.known.tiny_values
     return JobFacts(
         **survey.loader_facts(rank.feeds),
         collectives_per_step=scope.per_step(scope.issued),
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
         groups=group_facts(ledger.steps, ledger.totals, ledger.names),
-        vanished_values=None
-        if (tiny := rank.known.tiny_values) is None
-        else tiny.count_lost() or None,
+        vanished_values=None if tiny is None else tiny.count_lost() or None,
     )
 
 
@@ -309,24 +300,22 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     """
     # it gathers from nobody: there is nothing to switch
     alone = bool(sharded) and rank.place.world_size == 1
+    shards = " and ".join(sharded)
     if not rank.known.switches or (sharded and not alone):
         # of a job whose exchange cannot be switched off: what its operators do, exchange and all
         whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
         rank.publish(survey.combine_facts(rank, whole, survey.EXCHANGING))
-    rank.learn(drifted=True)  # from here on batches are replayed and gradients not always exchanged
-    if not rank.known.switches or (sharded and not alone):
+        rank.learn(drifted=True)  # from here on batches are replayed
         _flush_tiny_values(rank, ())
-    if not rank.known.switches:
-        return None
-    if sharded and not alone:
+        if not rank.known.switches:
+            return None
         rank.learn(
-            inseparable=f"the parts that {' and '.join(sharded)} gathers belong to every step of the whole job"
+            inseparable=f"the parts that {shards} gathers belong to every step of the whole job"
         )
-        return (
-            f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
-        )
-    rank.learn(switches=not alone)
-    if rank.known.switches:
+        return f"{shards} shards the model: gathering its parts cannot be switched off"
+    # from here on batches are replayed and gradients not always exchanged
+    rank.learn(drifted=True, switches=not alone)
+    if not alone:
         rank.publish(PhaseBegun("crowd"))
         rank.set_scope("self")
     for feed in rank.feeds:
@@ -334,41 +323,43 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     yield  # the first step may still finish what was under way
     before = scope.collectives_begun()
     operators = yield from survey.count_operators(rank)
-    inputs, exchange = survey.InputClock(rank.device), survey.ForwardExchange()
-    inputs.begin()
-    exchange.begin()
+    look = survey.ForwardLook(rank.device)
+    look.begin()
     ready = [(yield from survey.time_gradients(rank))]
-    together = exchange.end()
-    _note_unseen_input(rank, inputs.end(), inputs.placed)
-    whole_model = sum(parameter.numel() for parameter in inputs.parameters.values())
-    _flush_tiny_values(rank, [*inputs.parameters.values(), *inputs.buffers.values()])
-    if (
-        rank.known.phase is not None and rank.known.phase < whole_model
-    ):  # first or only: it may train another part later
-        rank.note(
-            f"measured: a phase of training in which {rank.known.phase:,} of {whole_model:,} parameters train"
-        )
+    _learn_from_forward(rank, look)
     for _ in range(steps - 1):
         ready.append((yield from survey.time_gradients(rank)))
-    moved = [n for n, count in scope.collectives_begun().items() if count != before.get(n, count)]
+    moved = any(before.get(name, n) != n for name, n in scope.collectives_begun().items())
     for feed in rank.feeds:
         feed.ring.judge()
     rank.publish(survey.combine_facts(rank, operators, survey.combine_gradients(ready)))
 
     def judge(reports: list[tuple[bool, bool]]) -> tuple[str | None, str | None]:
-        if alone:
-            return None, rank.known.inseparable
-        if any(in_forward for _, in_forward in reports):
-            return _NOT_INTERCEPTED, rank.known.inseparable or _ONE_MODEL
-        return _NOT_INTERCEPTED if any(
-            moved for moved, _ in reports
-        ) else None, rank.known.inseparable
+        inseparable = rank.known.inseparable
+        if alone or not any(map(any, reports)):
+            return None, inseparable
+        in_forward = any(within for _, within in reports)
+        return _NOT_INTERCEPTED, inseparable or (_ONE_MODEL if in_forward else None)
 
-    verdict, inseparable = rank.agree((bool(moved), together), judge)
+    verdict, inseparable = rank.agree((moved, look.exchanges), judge)
     rank.learn(inseparable=inseparable)
-    if rank.known.switches:
+    if not alone:
         rank.set_scope("world")
     return verdict
+
+
+def _learn_from_forward(rank: OwnRank, look: survey.ForwardLook) -> None:
+    """A step with replayed batches was looked at: what it did before its forward pass, and which model that is of."""
+    times, trained = look.end(), rank.known.phase
+    if times is not None:
+        _note_unseen_input(rank, *times, look.placed)
+    whole_model = sum(parameter.numel() for parameter in look.parameters.values())
+    _flush_tiny_values(rank, [*look.parameters.values(), *look.buffers.values()])
+    if trained is not None and trained < whole_model:
+        # first or only: it may train another part later
+        rank.note(
+            f"measured: a phase of training in which {trained:,} of {whole_model:,} parameters train"
+        )
 
 
 def follow_last_gradient(rank: OwnRank) -> Generator[None, None, None]:
@@ -390,12 +381,8 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
     def judge(reports: list[bool]) -> tuple[str, ...]:
         if not any(reports):
             return rungs
-        rank.publish(
-            Skipped(
-                "node",
-                "collectives that Stash cannot intercept reach beyond the node in every step",
-            )
-        )
+        why = "collectives that Stash cannot intercept reach beyond the node in every step"
+        rank.publish(Skipped("node", why))
         return tuple(name for name in rungs if name != "node")
 
     left = rank.agree(moved, judge)
@@ -403,22 +390,15 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
     return left
 
 
-def _note_unseen_input(
-    rank: OwnRank, times: tuple[float, float] | None, placed: bool | None
-) -> None:
+def _note_unseen_input(rank: OwnRank, seconds: float, step: float, placed: bool | None) -> None:
     """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
-    if times is None:
-        return
-    seconds, step = times
     rank.publish(JobFacts(before_forward=round(seconds / step, 4), inputs_placed=placed))
-    if (
-        rank.feeds or seconds < _UNSEEN_INPUT * step or rank.orders.first_round > 0
-    ):  # there is an earlier launch's note
-        return
-    rank.note(
-        f"your code between steps takes {seconds * 1e3:.3g} ms before the next forward pass, and Stash sees no data "
-        "loader; if it makes or changes batches, that time counts as compute: `stash.loader(batches)` shows it"
-    )
+    is_told = rank.orders.first_round > 0  # there is an earlier launch's note
+    if not (rank.feeds or is_told or seconds < _UNSEEN_INPUT * step):
+        rank.note(
+            f"your code between steps takes {seconds * 1e3:.3g} ms before the next forward pass, and Stash sees no "
+            "data loader; if it makes or changes batches, that time counts as compute: `stash.loader(batches)` shows it"
+        )
 
 
 def drop_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:

@@ -25,10 +25,10 @@ from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
 from stash.measure.agent.runner.ladder_table import (
+    TABLE,
     LadderAction,
     LadderEvent,
     LadderState,
-    handle_event,
 )
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.operators import look_at_lookups
@@ -103,7 +103,7 @@ class LadderRunner(script.Listener):
     def _handle_event(self, event: LadderEvent) -> None:
         """Go by the table; a timer's thread may, too."""
         with self._once:
-            state, actions = handle_event(self.state, event)
+            state, actions = TABLE.get((self.state, event), (self.state, ()))
             if state is not self.state:
                 self.state, self.listens = state, state in _LISTENING
         for action in actions:

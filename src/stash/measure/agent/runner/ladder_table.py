@@ -93,8 +93,3 @@ TABLE: Mapping[tuple[LadderState, LadderEvent], LadderTransition] = {
     **{(state, _E.ABANDONED): (_S.FINISHED, (_A.STOP,)) for state in LadderState},
 }
 """Where there is nothing, nothing changes."""
-
-
-def handle_event(state: LadderState, event: LadderEvent) -> LadderTransition:
-    """What an event makes of a ladder's state, and what is to be done."""
-    return TABLE.get((state, event), (state, ()))

@@ -43,7 +43,7 @@ class _TimedSteps(NamedTuple):
     """Steps before them."""
     before: dict[str, float]
     """Seconds of rows by then."""
-    interpreter: InterpreterClock
+    interpreter: InterpreterClock | None
 
 
 class NoLedger:
@@ -91,14 +91,14 @@ class LedgerKeeper(NoLedger):
     @property
     def first_start(self) -> float:
         """Seconds that the latest epoch took to start; 0 if none did."""
-        seen = self._ledger.occurrences[EPOCH_START].seconds
-        return seen[-1] if seen else 0.0
+        seen = self._ledger.occurrences[EPOCH_START]
+        return seen[-1][1] if seen else 0.0
 
     @property
     def steps_of_epoch(self) -> int:
         """Steps since the last epoch's start."""
-        began = self._ledger.occurrences[EPOCH_START].at_steps
-        return self._ledger.steps - (began[-1] if began else 0)
+        seen = self._ledger.occurrences[EPOCH_START]
+        return self._ledger.steps - (seen[-1][0] if seen else 0)
 
     def list_hearers(self, event: ThreadEvent) -> tuple[Hearer, ...]:
         """Who is told of such an event: most are only the account's."""
@@ -129,19 +129,18 @@ class LedgerKeeper(NoLedger):
 
     def _flush(self, descriptor: Any) -> None:
         """``os.fsync``, which is a part of saving where the same step has saved something, and no log's."""
-        is_of_a_save = self._saved_at == self._ledger.steps
-        if is_of_a_save:
-            self._tell(ThreadEvent.SAVE_BEGINS)
+        if self._saved_at != self._ledger.steps:
+            _fsync(descriptor)
+            return
+        self._tell(ThreadEvent.SAVE_BEGINS)
         try:
             _fsync(descriptor)
         finally:
-            if is_of_a_save:
-                self._tell(ThreadEvent.SAVE_ENDED)
+            self._tell(ThreadEvent.SAVE_ENDED)
 
     def _note_collection(self, phase: str, info: Any) -> None:
-        self._tell(
-            ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED
-        )
+        begins = phase == "start"
+        self._tell(ThreadEvent.COLLECTION_BEGINS if begins else ThreadEvent.COLLECTION_ENDED)
 
     def begin_timing(self) -> None:
         """The steps from now on stand for all later ones."""
@@ -163,52 +162,35 @@ class LedgerKeeper(NoLedger):
 
         ``is_alone``: the training thread waits neither for devices nor for other ranks.
         """
-        now, timing = self._stamps.now(), self._timing
+        now, places = self._stamps.now(), self._places
+        timing = self._timing or _TimedSteps(now, 0, {}, None)
         self.stop()
-        rows = {
-            row["row"]: row
-            for row in self._ledger.rows(now, {} if timing is None else timing.before)
-        }
-        self._places.fit({row: each.get("timed_seconds", 0.0) for row, each in rows.items()})
+        rows = {row["row"]: row for row in self._ledger.rows(now, timing.before)}
+        timed = {row: each["timed_seconds"] for row, each in rows.items()}
+        places.fit(timed)
         if device_between is None:
-            _shift_seconds(rows, FORWARD, LOOP, self._places.move_to_loop())
-            _shift_seconds(rows, OPTIMIZER, LOOP, self._places.before_update)
-        elif LOOP in rows:
-            _shift_seconds(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
-        _shift_seconds(rows, LOOP, OPTIMIZER, self._places.optimizer_seconds)
-        if LOOP in rows and not rows.get(INPUT, {}).get(
-            "timed_seconds"
-        ):  # no batch was seen to begin a pass
-            rows.setdefault(FORWARD, {"row": FORWARD, "seconds": 0.0, "timed_seconds": 0.0})
-            _shift_seconds(rows, LOOP, FORWARD, self._places.move_to_forward())
-        places = self._places.rows()
-        if is_alone:
-            places += self._take_interpreter(rows)
+            _shift_seconds(rows, FORWARD, LOOP, places.move_to_loop())
+            _shift_seconds(rows, OPTIMIZER, LOOP, places.before_update)
+        else:
+            _shift_seconds(rows, LOOP, FORWARD, timed.get(LOOP, 0.0) - device_between)
+        _shift_seconds(rows, LOOP, OPTIMIZER, places.optimizer_seconds)
+        if LOOP in rows and not timed.get(INPUT):  # no batch was seen to begin a pass
+            rows.setdefault(FORWARD, _empty_row(FORWARD))
+            _shift_seconds(rows, LOOP, FORWARD, places.move_to_forward())
+        found = places.rows()
+        if is_alone and timing.interpreter is not None:
+            found += _take_interpreter(rows, timing.interpreter)
         return LedgerKept(
             rank=rank,
             seconds=now - self._ledger.began,
             steps=self._ledger.steps,
-            timed_steps=self._ledger.steps - (0 if timing is None else timing.first),
-            timed_seconds=0.0 if timing is None else now - timing.began,
+            timed_steps=self._ledger.steps - timing.first,
+            timed_seconds=now - timing.began,
             epoch_steps=epoch_steps,
             rows=list(rows.values()),
-            places=places,
-            unplaced=self._places.why_none,
+            places=found,
+            unplaced=places.why_none,
         )
-
-    def _take_interpreter(self, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-        """Of what the steps compute, what they waited for the interpreter becomes a row; the value is its place."""
-        computing = {
-            row: rows[row]["timed_seconds"] for row in (FORWARD, BACKWARD, OPTIMIZER) if row in rows
-        }
-        whole = sum(computing.values())
-        wait = None if self._timing is None else self._timing.interpreter.find_wait(whole)
-        if wait is None:
-            return []
-        rows[INTERPRETER] = {"row": INTERPRETER, "seconds": 0.0, "timed_seconds": 0.0}
-        for row, seconds in computing.items():
-            _shift_seconds(rows, row, INTERPRETER, wait.seconds * seconds / whole)
-        return [{"row": INTERPRETER, **wait.place, "seconds": wait.seconds}] if wait.place else []
 
     def _hook(self) -> None:
         """From the first loop on collections and flushes are noticed; what another keeper left behind goes."""
@@ -225,6 +207,26 @@ class LedgerKeeper(NoLedger):
             LedgerKeeper._hooked = None
             gc.callbacks.remove(self._note_collection)
             os.fsync = _fsync
+
+
+def _take_interpreter(
+    rows: dict[str, dict[str, Any]], clock: InterpreterClock
+) -> list[dict[str, Any]]:
+    """Of what the steps compute, what they waited for the interpreter becomes a row; the value is its place."""
+    computing = [rows[row] for row in (FORWARD, BACKWARD, OPTIMIZER) if row in rows]
+    seconds = {row["row"]: row["timed_seconds"] for row in computing}
+    whole = sum(seconds.values())
+    wait = clock.find_wait(whole)
+    if wait is None:
+        return []
+    rows[INTERPRETER] = _empty_row(INTERPRETER)
+    for row, took in seconds.items():
+        _shift_seconds(rows, row, INTERPRETER, wait.seconds * took / whole)
+    return [{"row": INTERPRETER, **wait.place, "seconds": wait.seconds}] if wait.place else []
+
+
+def _empty_row(row: str) -> dict[str, Any]:
+    return {"row": row, "seconds": 0.0, "timed_seconds": 0.0}
 
 
 def _shift_seconds(

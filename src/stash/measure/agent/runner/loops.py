@@ -247,34 +247,36 @@ class Loops(script.LoopListener):
         ):  # what it fetches for later, no step can be given in its place
             self._seen = self._seen._replace(read_elsewhere=True)
             return feed.real()
-        since, beside = rank.clock.now(), self.is_beside(feed)
-        rank.tell_at(
-            ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED, since, feed
-        )
+        now = rank.clock.now
+        since, beside = now(), self.is_beside(feed)
+        asked = ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED
+        rank.tell_at(asked, since, feed)
         try:
             batch, took = self._next_batch(feed, beside)
         except StopIteration:
-            rank.tell(ThreadEvent.LOOP_ENDED, feed)
+            rank.tell_at(ThreadEvent.LOOP_ENDED, now(), feed)
             raise
-        rank.tell(ThreadEvent.BATCH_GIVEN, feed)
+        rank.tell_at(ThreadEvent.BATCH_GIVEN, now(), feed)
         if took is not None:
             rank.work_since(since, but=took)
         return batch
 
     def _next_batch(self, feed: Feed, beside: bool) -> tuple[Any, float | None]:
         """It, and the seconds that it took to come; of one that no step trains on, ``None``."""
-        course = _course(feed)
+        rank, course = self._rank, feed.course or _UNKNOWN
         if feed.handed.turn == 0:
-            _change_course(feed, first_at_pass=script.passes())
+            course = _change_course(feed, first_at_pass=script.passes())
         elif not (beside or course.trains) and self._trains_after_all(feed):
             self._seen = self._seen._replace(loaders_are_remade=True)
-            self._let_stand(feed)
-        feed = _replaced_feed(feed)
+            course = self._let_stand(feed)
+        if course.stands_for is not None:
+            feed = course.stands_for
+            course = feed.course or _UNKNOWN
         if feed.account.number is None:
             read = self._list_read()
             self._read = [weakref.ref(each) for each in (*read, feed)]
-            feed.open_account(FeedAccount(len(read), self._rank.clock.now, self._rank.tell_at))
-        course = _course(feed)
+            # of what a feed tells only the stamps are to know
+            feed.open_account(FeedAccount(len(read), rank.clock.now, rank.stamps.handle))
         if beside or course.trial is not None:
             event = LoopEvent.ASKED_BESIDE if beside else self._note_request(feed)
             if LoopAction.SERVE_BESIDE in self._handle(feed, event):
@@ -403,13 +405,15 @@ class Loops(script.LoopListener):
         feeds, read_beside, training = self._list_read(), self._seen.read_beside, self._rank.feeds
         self._seen = self._seen.end_step(script.bus.passes)
         for feed in feeds:
-            if _course(feed).trial is not None:  # to others it means nothing
+            if (
+                feed.course is not None and feed.course.trial is not None
+            ):  # to others it means nothing
                 self._handle(feed, LoopEvent.STEPPED)
         if not training:  # which loaders train is not settled yet
             self._learn_loaders(feeds, read_beside)
         known = unknown = 0
         for feed in feeds:
-            if _course(feed).is_beside:
+            if feed.course is not None and feed.course.is_beside:
                 _change_course(feed, is_beside=False)
             trained = feed.step_ended()
             unknown += trained
@@ -444,7 +448,8 @@ class Loops(script.LoopListener):
 
     def step_begins(self) -> None:
         """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
-        self.acted()
+        if self._gap.is_open:
+            self._gap.open_gap(PATIENCE)
         self._rank.begin_step()
         if self.clock is not None and not self._rank.clock.runs_ahead:
             self.clock.step_begins(self._rank.clock.now())
@@ -483,27 +488,28 @@ class Loops(script.LoopListener):
         may = bool(self._rank.feeds) and not (course.trains or course.stands_for)
         return may and course.first_at_pass < script.passes()
 
-    def _let_stand(self, feed: Feed) -> None:
+    def _let_stand(self, feed: Feed) -> LoaderCourse:
         """From now on a loader that was made again for an epoch reads what blocks ask of the one that it replaces."""
         free = [known for known in self._rank.feeds if not known.loops and known is not feed]
-        if free:
-            known = next((known for known in free if known.signature == feed.signature), free[0])
-            _change_course(feed, stands_for=known)
-            known.take_over(feed)
-            if not known.is_measured:
-                known.read_on(feed)
+        if not free:
+            return _course(feed)
+        known = next((known for known in free if known.signature == feed.signature), free[0])
+        known.take_over(feed)
+        if not known.is_measured:
+            known.read_on(feed)
+        return _change_course(feed, stands_for=known)
 
 
 _UNKNOWN = LoaderCourse()
 
 
 def _course(feed: Feed) -> LoaderCourse:
-    course: LoaderCourse | None = feed.course
-    return _UNKNOWN if course is None else course
+    return feed.course or _UNKNOWN
 
 
-def _change_course(feed: Feed, **changes: Any) -> None:
+def _change_course(feed: Feed, **changes: Any) -> LoaderCourse:
     feed.remember_course(replace(_course(feed), **changes))
+    return _course(feed)
 
 
 def _replaced_feed(feed: Feed) -> Feed:

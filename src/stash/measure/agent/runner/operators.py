@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -92,26 +93,20 @@ RowKey = tuple[str, str, str]
 _REST: RowKey = (OTHERS, "", "")
 
 
-class _Row:
+class _Row(NamedTuple):
     """The calls of one operator with inputs of one shape and type."""
 
-    __slots__ = ("bytes", "calls", "flops")
+    calls: int = 0
+    flops: float | None = None
+    bytes: int | None = 0
+    """None as soon as those of any call are unknown."""
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self.bytes: int | None = 0
-        """None as soon as those of any call are unknown."""
-        self.flops: float | None = None
-
-    def add(self, calls: int, moved: int | None, flops: float | None) -> None:
-        self.calls += calls
-        self.bytes = None if self.bytes is None or moved is None else self.bytes + moved
-        if flops is not None:
-            self.flops = (self.flops or 0.0) + flops
-
-    def fields(self, key: RowKey) -> dict[str, Any]:
-        named = dict(zip(("operator", "shapes", "dtype"), key, strict=True))
-        return {**named, "calls": self.calls, "flops": self.flops, "bytes": self.bytes}
+    def __add__(self, other: _Row) -> _Row:  # type: ignore[override]
+        flops = [each for each in (self.flops, other.flops) if each is not None]
+        moved = (
+            None if None in (self.bytes, other.bytes) else (self.bytes or 0) + (other.bytes or 0)
+        )
+        return _Row(self.calls + other.calls, sum(flops) if flops else None, moved)
 
 
 class OperatorCounter:
@@ -198,8 +193,9 @@ class OperatorCounter:
         with suppress(Exception):  # of a tensor that is laid out in a way of its own
             moved = _bytes_moved(kind, args, kwargs, out) if kind.moves else 0
         key = (kind.name, _describe_shapes(inputs), _dtype(inputs or list(_iter_tensors((out,)))))
-        known = key in self._rows or len(self._rows) < _MAX_KINDS
-        self._rows.setdefault(key if known else _REST, _Row()).add(1, moved, flops)
+        if key not in self._rows and len(self._rows) >= _MAX_KINDS:
+            key = _REST
+        self._rows[key] = self._rows.get(key, _Row()) + _Row(1, flops, moved)
 
     @property
     def flops(self) -> float | None:
@@ -214,18 +210,20 @@ class OperatorCounter:
         flops = sum(row.flops or 0.0 for row in self._rows.values()) or 1.0
         moved = sum(row.bytes or 0 for row in self._rows.values()) or 1.0
 
-        def weight(key: RowKey) -> float:
+        def weight(key: RowKey) -> tuple[bool, float]:
+            """The rest comes last."""
             row = self._rows[key]
-            return max((row.flops or 0.0) / flops, (row.bytes or 0) / moved)
+            share = max((row.flops or 0.0) / flops, (row.bytes or 0) / moved)
+            return key != _REST, share
 
-        named = sorted((key for key in self._rows if key != _REST), key=weight, reverse=True)[
-            : most - 1
+        keys = sorted(self._rows, key=weight, reverse=True)
+        rows = {key: self._rows[key] for key in keys[: most - 1]}
+        for key in keys[most - 1 :]:
+            rows[_REST] = rows.get(_REST, _Row()) + self._rows[key]
+        return [
+            {"operator": name, "shapes": shapes, "dtype": dtype, **row._asdict()}
+            for (name, shapes, dtype), row in rows.items()
         ]
-        rest = _Row()
-        for key in self._rows.keys() - set(named):
-            rest.add(self._rows[key].calls, self._rows[key].bytes, self._rows[key].flops)
-        rows = [self._rows[key].fields(key) for key in named]
-        return [*rows, rest.fields(_REST)] if rest.calls else rows
 
 
 def _counting_mode(counter: OperatorCounter) -> Any:
@@ -249,11 +247,11 @@ def _counting_mode(counter: OperatorCounter) -> Any:
 
 def _bytes_moved(kind: _Kind, args: Any, kwargs: Any, out: Any) -> int:
     """Bytes read and written by one call."""
-    given = [*enumerate(args), *kwargs.items()]
-    written = list(_iter_tensors(value for name, value in given if name in kind.written))
-    inputs = list(_iter_tensors(value for _, value in given))
-    changed = {id(tensor) for tensor in written}
-    results = [*written, *(tensor for tensor in _iter_tensors((out,)) if id(tensor) not in changed)]
+    given = dict([*enumerate(args), *kwargs.items()])
+    written = [*_iter_tensors(value for name, value in given.items() if name in kind.written)]
+    inputs = [*_iter_tensors(given.values())]
+    changed = set(map(id, written))
+    results = [*_iter_tensors((*written, out))]
     if kind.base in _WRITE_ONLY or "out" in kind.written:
         inputs = [tensor for tensor in inputs if id(tensor) not in changed]
     sizes = {id(tensor): _tensor_bytes(tensor) for tensor in (*inputs, *results)}
@@ -316,32 +314,36 @@ class LookupCounter:
     """Looks at embeddings from ``begin`` to ``end``; what fails is over with, and is no concern of the step."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[Any, list[Any], float]] = {}
-        """By module: itself, the indices it was called with, seconds of its forward passes."""
+        self._found: dict[Any, list[Any]] = {}
+        """By module: the indices it was called with."""
+        self._seconds = Counter[Any]()
+        """Of its forward passes."""
         self._began = 0.0
         self._handles: list[Any] = []
         self.why: str | None = None
         """Why nothing is known."""
 
     def begin(self) -> None:
-        modules = sys.modules["torch.nn.modules.module"]
+        modules, nn = sys.modules["torch.nn.modules.module"], sys.modules["torch"].nn
+        tables = (nn.Embedding, nn.EmbeddingBag)
+
+        def begin_lookup(module: Any, inputs: Any) -> None:
+            if isinstance(module, tables):
+                self._began = time.perf_counter()
+
+        def end_lookup(module: Any, inputs: Any, outputs: Any) -> None:
+            if isinstance(module, tables) and inputs and self.why is None:
+                self._note_lookup(module, inputs[0], time.perf_counter() - self._began)
+
         self._handles = [
-            modules.register_module_forward_pre_hook(private.not_compiled(self._begin_lookup)),
-            modules.register_module_forward_hook(private.not_compiled(self._end_lookup)),
+            modules.register_module_forward_pre_hook(private.not_compiled(begin_lookup)),
+            modules.register_module_forward_hook(private.not_compiled(end_lookup)),
         ]
 
-    def _begin_lookup(self, module: Any, inputs: Any) -> None:
-        if _is_table(module):
-            self._began = time.perf_counter()
-
-    def _end_lookup(self, module: Any, inputs: Any, outputs: Any) -> None:
-        if not _is_table(module) or not inputs or self.why is not None:
-            return
-        seconds = time.perf_counter() - self._began
+    def _note_lookup(self, module: Any, indices: Any, seconds: float) -> None:
         try:
-            _, kept, before = self._found.get(id(module), (module, [], 0.0))
-            kept.append(inputs[0].detach())
-            self._found[id(module)] = (module, kept, before + seconds)
+            self._found.setdefault(module, []).append(indices.detach().reshape(-1))
+            self._seconds[module] += seconds  # type: ignore[assignment]
         except Exception as error:  # of a kind of table that Stash knows nothing about
             self._give_up(error)
 
@@ -352,36 +354,31 @@ class LookupCounter:
         """Fields of ``EmbeddingTable``, of those with most lookups."""
         for handle in self._handles:
             handle.remove()
-        found, self._found = list(self._found.values()), {}
-        tables: list[dict[str, Any]] = []
-        if self.why is None:
-            try:
-                tables = [_table(module, kept, seconds) for module, kept, seconds in found]
-            except Exception as error:
-                self._give_up(error)
+        found, self._found = self._found, {}
+        if self.why is not None:
+            return []
+        try:
+            tables = [_table(module, kept, self._seconds[module]) for module, kept in found.items()]
+        except Exception as error:
+            self._give_up(error)
+            return []
         return sorted(tables, key=lambda table: -table["lookups"])[:_MAX_TABLES]
 
 
-def _is_table(module: Any) -> bool:
-    nn = sys.modules["torch"].nn
-    return isinstance(module, (nn.Embedding, nn.EmbeddingBag))
-
-
 def _table(module: Any, kept: list[Any], seconds: float) -> dict[str, Any]:
-    torch = sys.modules["torch"]
-    rows, counts = torch.unique(torch.cat([each.reshape(-1) for each in kept]), return_counts=True)
-    lookups, weight = int(counts.sum()), module.weight
-    size = weight.element_size() * int(weight.shape[1])
-    sparse = bool(module.sparse)
+    torch, weight = sys.modules["torch"], module.weight
+    _, counts = torch.unique(torch.cat(kept), return_counts=True)
+    lookups, rows, dimension = int(counts.sum()), int(weight.shape[0]), int(weight.shape[1])
+    size = weight.element_size() * dimension
     # a sparse gradient has a row and its number (int64) for every lookup, until it is coalesced
-    gradient = lookups * (size + 8) if sparse else int(weight.shape[0]) * size
+    gradient = lookups * (size + 8) if module.sparse else rows * size
     return {
-        "rows": int(weight.shape[0]),
-        "dimension": int(weight.shape[1]),
+        "rows": rows,
+        "dimension": dimension,
         "lookups": lookups,
-        "distinct": len(rows),
+        "distinct": len(counts),
         "hottest": int(counts.max()) / lookups if lookups else 0.0,
-        "sparse": sparse,
+        "sparse": bool(module.sparse),
         "gradient_bytes": gradient if weight.requires_grad else 0,
         "forward_seconds": seconds if weight.device.type == "cpu" else None,
     }

@@ -147,8 +147,11 @@ class OwnRank:
 
     def tell(self, event: ThreadEvent, about: Any = None) -> None:
         """Something happened on the calling thread: of that which trains, stamps and ledger are told."""
-        if self._hearers[event] and get_ident() == self.stamps.followed.number:
-            self.tell_at(event, self._now(), about)
+        hearers = self._hearers[event]
+        if hearers and get_ident() == self.stamps.followed.number:
+            now = self._now()
+            for hearer in hearers:
+                hearer(event, now, about)
 
     def tell_at(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The same of the thread that trains, and of what happened there ``now``."""

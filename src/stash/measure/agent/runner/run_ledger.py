@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from stash.core.ledger_rows import (
@@ -32,7 +31,7 @@ from stash.measure.agent.runner.loop_table import LoopOnTrial
 from stash.measure.agent.thread_events import ThreadEvent
 
 _MOST_OCCURRENCES = 50
-"""Whose seconds are kept one by one."""
+"""Of a row, whose seconds are told one by one."""
 
 
 _WITHIN_A_STEP = (
@@ -84,33 +83,6 @@ ROW_EVENTS = frozenset({*_TABLE, *_RETURNS})
 """Those that a ledger is to know of."""
 
 
-@dataclass
-class Occurrences:
-    """Of a row that comes now and then."""
-
-    seconds: list[float] = field(default_factory=list)
-    at_steps: list[int] = field(default_factory=list)
-    times: int = 0
-
-    def begin(self, steps: int) -> None:
-        self.times += 1
-        if self.times <= _MOST_OCCURRENCES:
-            self.seconds.append(0.0)
-            self.at_steps.append(steps)
-
-    def last_for(self, seconds: float) -> None:
-        """The one under way took this much longer."""
-        if 0 < self.times <= _MOST_OCCURRENCES:
-            self.seconds[-1] += seconds
-
-    def take_back(self) -> None:
-        """The last one was something else."""
-        if self.times <= _MOST_OCCURRENCES:
-            self.seconds.pop()
-            self.at_steps.pop()
-        self.times -= 1
-
-
 class RunLedger:
     """The account of one training thread, from ``began`` on; moments in seconds of one clock.
 
@@ -126,7 +98,8 @@ class RunLedger:
         """The row that the thread is in, and a moment: what comes after that is not accounted for yet."""
         self.steps = 0
         self.seconds: dict[str, float] = defaultdict(float)
-        self.occurrences = {row: Occurrences() for row in _NOW_AND_THEN}
+        self.occurrences: dict[str, list[tuple[int, float]]] = {row: [] for row in _NOW_AND_THEN}
+        """Of each: after how many steps it began, and the seconds that it took so far."""
         self._trial: LoopOnTrial | None = None
         """The latest loop; its mark: what rows had when it began."""
         self._before: list[str] = []
@@ -145,88 +118,101 @@ class RunLedger:
 
     def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
         """The next event of the thread; ``loader``: of those that a loader has to do with."""
-        prepare = _PREPARATIONS[event]
-        if prepare is not None and prepare(self, now, loader):
-            return
         row, since = self._at
+        prepare = _PREPARATIONS[event]
+        if prepare is not None:
+            if prepare(self, row, now, loader):
+                return
+            row, since = self._at
+        self.seconds[row] += now - since
+        if row in _NOW_AND_THEN:
+            self._prolong(row, now - since)
         following = _TABLE[event].get(row, row)
         if following == LOOP and self._is_between_epochs:
             following = EPOCH_END
         elif following == EPOCH_END:
             self._is_between_epochs = True
         self._at = following, now
-        self.seconds[row] += now - since
-        if row in _NOW_AND_THEN:
-            self.occurrences[row].last_for(now - since)
-        if following in _NOW_AND_THEN and following != row:
-            self.occurrences[following].begin(self.steps)
+        if following != row and following in _NOW_AND_THEN:
+            self.occurrences[following].append((self.steps, 0.0))
         if event is ThreadEvent.STEPPED:
             self.steps += 1
+
+    def _account(self, now: float) -> None:
+        """Up to ``now``, for the row that the thread is in."""
+        row, since = self._at
+        self._at = row, now
+        self.seconds[row] += now - since
+        self._prolong(row, now - since)
+
+    def _prolong(self, row: str, seconds: float) -> None:
+        """The latest occurrence of a row, if it has any, took so much longer."""
+        if seen := self.occurrences.get(row):
+            at_steps, took = seen[-1]
+            seen[-1] = at_steps, took + seconds
 
     @property
     def row_of_look(self) -> str:
         """The row that a look at the thread counts for: the first epoch's start is one, too."""
         return self.row if self._first_asked is None else EPOCH_START
 
-    def _interrupt(self, now: float, loader: object) -> bool:
-        self._before.append(self.row)
+    def _interrupt(self, row: str, now: float, loader: object) -> bool:
+        self._before.append(row)
         return False
 
-    def _return(self, now: float, loader: object) -> bool:
+    def _return(self, row: str, now: float, loader: object) -> bool:
         """The thread goes on with what was interrupted, which is no new occurrence of that."""
-        row = self._before.pop() if self._before else self.row
-        if self.row not in (row, START_UP):
+        before = self._before.pop() if self._before else row
+        if row not in (before, START_UP):
             self._account(now)
-            self._rename(row)
+            self._rename(before)
         return True
 
-    def _begin_pass(self, now: float, loader: object) -> bool:
+    def _begin_pass(self, row: str, now: float, loader: object) -> bool:
         self._depth += 1
         if self._depth > 1:
             return True
         self._trial, self._is_between_epochs = None, False
-        if self.row == LOOP and INPUT in self.seconds:
+        if row == LOOP and INPUT in self.seconds:
             self._rename(
                 FORWARD
             )  # another pass over the batch that it has, as of a second optimizer
-        elif self.row == EPOCH_END:
+        elif row == EPOCH_END:
             self._was_no_end(now)
         return False
 
-    def _end_pass(self, now: float, loader: object) -> bool:
+    def _end_pass(self, row: str, now: float, loader: object) -> bool:
         is_outermost = self._depth == 1
         self._depth = max(0, self._depth - 1)
         return not is_outermost
 
-    def _ask_iterator(self, now: float, loader: object) -> bool:
+    def _ask_iterator(self, row: str, now: float, loader: object) -> bool:
         """The first epoch's start lies in starting up, and is known by itself, too."""
-        if self.row == START_UP:
+        if row == START_UP:
             self._first_asked = now
         else:
             self._trial = LoopOnTrial(mark=dict(self.seconds), loader=loader)
         return False
 
-    def _ask_batch(self, now: float, loader: object) -> bool:
-        if self.row == OPTIMIZER:
+    def _ask_batch(self, row: str, now: float, loader: object) -> bool:
+        if row == OPTIMIZER:
             self._rename(LOOP)  # a pass whose gradients are accumulated: no optimizer followed
-        elif self.row == EPOCH_END:
+        elif row == EPOCH_END:
             self._was_no_end(now)
         return False
 
-    def _take_batch(self, now: float, loader: object) -> bool:
+    def _take_batch(self, row: str, now: float, loader: object) -> bool:
         if self._trial is not None and loader is self._trial.loader:
             self._trial = self._trial.take_batch()
-        if self._first_asked is not None and self.row == START_UP:
-            first = self.occurrences[EPOCH_START]
-            first.begin(0)
-            first.last_for(now - self._first_asked)
+        if self._first_asked is not None and row == START_UP:
+            self.occurrences[EPOCH_START].append((0, now - self._first_asked))
             self._first_asked = None
         return False
 
-    def _end_evaluated_loop(self, now: float, loader: object) -> bool:
-        return self._end_loop(now, loader, is_evaluation=True)
+    def _end_evaluated_loop(self, row: str, now: float, loader: object) -> bool:
+        return self._end_loop(row, now, loader, is_evaluation=True)
 
-    def _end_loop(self, now: float, loader: object, is_evaluation: bool = False) -> bool:
+    def _end_loop(self, row: str, now: float, loader: object, is_evaluation: bool = False) -> bool:
         trial = self._trial
         if trial is not None and loader is trial.loader:
             self._trial = None
@@ -238,14 +224,13 @@ class RunLedger:
         """The loop over some other loader has ended, or one that reads ahead: the epoch goes on."""
         self._account(now)
         ends = self.occurrences[EPOCH_END]
-        took = ends.seconds[-1] if 0 < ends.times <= _MOST_OCCURRENCES else 0.0
+        _, took = ends.pop()
         self.seconds[EPOCH_END] -= took
         self.seconds[LOOP] += took
-        ends.take_back()
-        if not ends.times:
+        if not ends:
             del self.seconds[EPOCH_END]
         self._is_between_epochs = False
-        self._at = LOOP, now
+        self._rename(LOOP)
 
     def _was_evaluation(self, before: dict[str, float]) -> None:
         moved = 0.0
@@ -254,10 +239,8 @@ class RunLedger:
             self.seconds[row] -= took
             moved += took
         self.seconds[EVALUATION] += moved
-        starts, evaluations = self.occurrences[EPOCH_START], self.occurrences[EVALUATION]
-        starts.take_back()
-        evaluations.begin(self.steps)
-        evaluations.last_for(moved)
+        self.occurrences[EPOCH_START].pop()
+        self.occurrences[EVALUATION].append((self.steps, moved))
         if self.row in (EPOCH_START, INPUT, FORWARD):
             self._rename(EVALUATION)
         self._tell_late_evaluation()
@@ -271,37 +254,30 @@ class RunLedger:
         """The thread has been in that row since the last moment."""
         self._at = row, self._at[1]
 
-    def _account(self, now: float) -> None:
-        row, since = self._at
-        self._at = row, now
-        self.seconds[row] += now - since
-        if row in self.occurrences:
-            self.occurrences[row].last_for(now - since)
-
     def rows(self, now: float, timed: dict[str, float]) -> list[dict[str, Any]]:
         """Fields of the rows of ``records.profile``; ``timed``: what rows had when timing began."""
-        seconds = self.settle(now)
+        all_seconds = self.settle(now)
         # the first epoch's start lies in starting up
         beside = sorted(
-            row for row in self.occurrences.keys() - seconds if self.occurrences[row].times
+            row for row, seen in self.occurrences.items() if seen and row not in all_seconds
         )
         found = []
-        for row in (*sorted(seconds), *beside):
-            seen, took = self.occurrences.get(row, Occurrences()), seconds.get(row, 0.0)
+        for row in (*sorted(all_seconds), *beside):
+            seen, took = self.occurrences.get(row, []), all_seconds.get(row, 0.0)
             found.append(
                 {
                     "row": row,
                     "seconds": took,
                     "timed_seconds": took - timed.get(row, 0.0),
-                    "each": list(seen.seconds),
-                    "at_steps": list(seen.at_steps),
-                    "times": seen.times,
+                    "each": [seconds for _, seconds in seen[:_MOST_OCCURRENCES]],
+                    "at_steps": [at for at, _ in seen[:_MOST_OCCURRENCES]],
+                    "times": len(seen),
                 }
             )
         return found
 
 
-Preparation: TypeAlias = Callable[[RunLedger, float, object], bool]
+Preparation: TypeAlias = Callable[[RunLedger, str, float, object], bool]
 """What is to be done before the table is asked; whether that was all."""
 _PREPARES: Mapping[ThreadEvent, Preparation] = {
     **dict.fromkeys(_INTERRUPTS, RunLedger._interrupt),

@@ -1,6 +1,6 @@
 """Where the training thread is: its stack, looked at every few milliseconds by a thread of the same process.
 
-A look costs the training thread the interpreter for some ten microseconds, which is added up. A place is the
+A look costs the training thread the interpreter for some ten microseconds. A place is the
 innermost line of the script's own code, or of what it imports from beside it; Python's library and installed packages
 are what that line waits for. What the line is doing for the job, its row, is not known here.
 """
@@ -13,12 +13,12 @@ import sys
 import sysconfig
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from stash.core.ledger_rows import (
     BACKWARD,
@@ -39,6 +39,8 @@ _LONGEST = 0.25
 _SWITCH = 0.0005
 """Seconds for which a thread may hold the interpreter while another waits for it: lines that hold it for less, in a
 library of Python alone, were never seen."""
+_OF_LOOPS = (EPOCH_START, INPUT, FORWARD)
+"""Rows that a loop over a loader makes."""
 _FEWEST_LOOKS = 10
 """At a row, from which they tell how its time is shared out."""
 _MOST_PLACES = 4
@@ -59,19 +61,10 @@ _UPDATES = (
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
 
 
-class ScriptLine(NamedTuple):
-    """A line of the script's own code."""
-
-    file: str
-    line: int
-
-
-class _Call(NamedTuple):
-    """A function of the script's own that is under way."""
-
-    file: str
-    begins: int
-    """The function's first line."""
+ScriptLine: TypeAlias = tuple[str, int]
+"""A line of the script's own code: its file, and its number."""
+_Call: TypeAlias = tuple[str, int]
+"""A function of the script's own that is under way: its file, and its first line."""
 
 
 class _Look(NamedTuple):
@@ -91,13 +84,8 @@ class _Look(NamedTuple):
 
     @property
     def place(self) -> ScriptLine:
-        call, line = self.own[0]
-        return ScriptLine(call.file, line)
-
-
-def _hands_out(look: _Look, asked: set[tuple[_Call, int]]) -> bool:
-    """Whether it works on a batch below one of the lines that ``asked`` for it, as generators around a loader do."""
-    return not look.models and any(known in asked for known in look.own[1:])
+        (file, _), line = self.own[0]
+        return file, line
 
 
 class Places:
@@ -118,8 +106,6 @@ class Places:
         """By row, what each look at it stands for."""
         self._mark: tuple[dict[_Look, float], dict[str, int]] = ({}, {})
         """Looks, and how many at each row, when the latest loop began."""
-        self.cost = 0.0
-        """Seconds that looking took."""
         self.why_none = ""
 
     @property
@@ -132,13 +118,9 @@ class Places:
         """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
         return self._renamed[LOOP]
 
-    @property
-    def _is_looking(self) -> bool:
-        return self._switch_before is not None
-
     def start(self) -> None:
         """Begin to look; a second call goes on."""
-        if self._is_looking:
+        if self._switch_before is not None:
             return
         self._switch_before = before = sys.getswitchinterval()
         others = [each for each in threading.enumerate() if each.ident != self._thread]
@@ -153,9 +135,8 @@ class Places:
 
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
-        self._looks = {
-            look: seconds for look, seconds in self._looks.copy().items() if look.row in keep
-        }
+        seen = self._looks.copy().items()
+        self._looks = {look: seconds for look, seconds in seen if look.row in keep}
         self._seen.clear()
         self.mark_loop()
         self._renamed.update(dict.fromkeys(self._renamed, 0.0))
@@ -167,17 +148,16 @@ class Places:
     def move_to_evaluation(self) -> None:
         """What the latest loop was for, whose passes could have been training's."""
         looks, counts = self._mark
-        for row in (EPOCH_START, INPUT, FORWARD):
-            seen = self._seen[row]
-            self._seen[EVALUATION] += seen[counts.get(row, 0) :]
-            del seen[counts.get(row, 0) :]
+        for row in _OF_LOOPS:
+            seen, before = self._seen[row], counts.get(row, 0)
+            self._seen[EVALUATION] += seen[before:]
+            del seen[before:]
         for look, seconds in self._looks.copy().items():
-            before = looks.get(look, 0.0)
-            if look.seen_in not in (EPOCH_START, INPUT, FORWARD) or seconds == before:
-                continue
-            moved = look._replace(row=EVALUATION, seen_in=EVALUATION)
-            self._looks[look] = before
-            self._looks[moved] = self._looks.get(moved, 0.0) + seconds - before
+            earlier = looks.get(look, 0.0)
+            if look.seen_in in _OF_LOOPS and seconds > earlier:
+                self._looks[look] = earlier
+                moved = look._replace(row=EVALUATION, seen_in=EVALUATION)
+                self._add_look(moved, seconds - earlier)
 
     def fit(self, timed: Mapping[str, float]) -> None:
         """Let looks at a row of every step stand for all of its ``timed`` seconds, and for no more.
@@ -185,95 +165,86 @@ class Places:
         A look waits until the training thread lets go of the interpreter, which some operations do far more often
         than others: of a script with 0.3 ms of collating in a step of 12, a third of all looks saw that.
         """
-        factors = {
-            row: timed[row] / sum(seen)
-            for row, seen in self._seen.items()
-            if row in IN_STEPS and timed.get(row, 0.0) > 0 and len(seen) >= _FEWEST_LOOKS
-        }
-        self._looks = {
-            look: each * factors.get(look.seen_in, 1.0) for look, each in self._looks.copy().items()
-        }
+        factors: dict[str, float] = {}
+        for row, seen in self._seen.items():
+            if row in IN_STEPS and timed.get(row, 0.0) > 0 and len(seen) >= _FEWEST_LOOKS:
+                factors[row] = timed[row] / sum(seen)
+        for look in self._looks.copy():
+            self._looks[look] *= factors.get(look.seen_in, 1.0)
         for row, seen_in in ((OPTIMIZER, LOOP), (LOOP, OPTIMIZER)):
             self._renamed[row] *= factors.get(seen_in, 1.0)
 
     def _sample_on(self) -> None:
         last = time.perf_counter()
-        while self._is_looking:
+        while True:
             time.sleep(_PERIOD)
             now = time.perf_counter()
-            if not self._is_looking:  # what was seen is being read
+            if self._switch_before is None:  # what was seen is being read
                 return
             try:
-                self._sample_thread(min(now - last, _LONGEST))
-            except (
-                Exception
-            ) as error:  # of an interpreter that shows no frames: a profile goes on without places
-                self.why_none = (
-                    f"stacks of the training thread could not be read ({type(error).__name__})"
-                )
+                frame = private.stack_of(self._thread)
+                if frame is not None:
+                    self.add(self._row_now(), frame, min(now - last, _LONGEST))
+            except Exception as error:  # of an interpreter that shows no frames
+                kind = type(error).__name__
+                self.why_none = f"stacks of the training thread could not be read ({kind})"
                 return
             last = now
-            self.cost += time.perf_counter() - now
-
-    def _sample_thread(self, seconds: float) -> None:
-        frame = private.stack_of(self._thread)
-        if frame is not None:
-            self.add(self._row_now(), frame, seconds)
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
-        seen_in = row
+        seen_in, inside = row, ""
         self._seen[row].append(seconds)
-        inside = ""
         own: list[tuple[_Call, int]] = []
-        models = 0
-        is_model_called = is_of_library = False
+        models = -1
+        is_of_library = False
         updates = row != OPTIMIZER
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
             updates = updates or path.endswith(_UPDATES)
             if is_own(path):
-                own.append((_Call(path, code.co_firstlineno), frame.f_lineno))
+                own.append(((path, code.co_firstlineno), frame.f_lineno))
             elif path.endswith(_MODULES):
                 is_of_library = is_of_library or not own
-                models, is_model_called = len(own), True
-            elif row in (LOOP, FORWARD) and not own and path.endswith(_OPTIMIZERS):
+                models = len(own)
+            elif not own and row in (LOOP, FORWARD) and path.endswith(_OPTIMIZERS):
                 # what follows a batch is computing already
                 self._renamed[OPTIMIZER] += seconds if row == LOOP else 0.0
                 row = OPTIMIZER
-            if not own and not _is_of_stash(path):
-                inside = inside or getattr(code, "co_qualname", code.co_name)
+            if not (own or inside or _is_of_stash(path)):
+                inside = getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
         if not own or (is_of_library and row == COLLECTIVE):
             return  # the last is the model's own exchange, as of shards
         if not updates:
             row = LOOP
             self._renamed[LOOP] += seconds
-        if is_model_called:
-            for call, line in own[models:]:
-                self._model_lines[call] = min(line, self._model_lines.get(call, line))
-        if row == BACKWARD:
-            for call, line in own:
-                self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
-        look = _Look(row, seen_in, tuple(own), inside, models)
+        for call, line in own[models:] if models >= 0 else ():
+            self._model_lines[call] = min(line, self._model_lines.get(call, line))
+        for call, line in own if row == BACKWARD else ():
+            self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
+        self._add_look(_Look(row, seen_in, tuple(own), inside, max(0, models)), seconds)
+
+    def _add_look(self, look: _Look, seconds: float) -> None:
         self._looks[look] = self._looks.get(look, 0.0) + seconds
 
     def move_to_loop(self) -> float:
         """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
         known = self._relabel(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
         asked = self._find_asking_lines()
-        return known + self._relabel(
-            FORWARD, lambda look: _hands_out(look, asked), row=LOOP, prepares=True
-        )
+
+        def hands_out(look: _Look) -> bool:
+            """Whether it works on a batch below a line that ``asked`` for it, as generators around a loader do."""
+            return not look.models and not asked.isdisjoint(look.own[1:])
+
+        return known + self._relabel(FORWARD, hands_out, row=LOOP, prepares=True)
 
     def _find_asking_lines(self) -> set[tuple[_Call, int]]:
         """Of the innermost function that all of a step was seen in, the lines that lead to the loader."""
         asks = [look.own for look in self._looks if look.row == INPUT]
-        if not asks:
-            return set()
-        stacks = ({call for call, _ in look.own} for look in self._looks if look.row in IN_STEPS)
-        shared = set.intersection(*stacks)
-        loop = next((call for call, _ in asks[0] if call in shared), None)
+        stacks = [{call for call, _ in look.own} for look in self._looks if look.row in IN_STEPS]
+        shared = set.intersection(*stacks) if asks else set()
+        loop = next((call for own in asks[:1] for call, _ in own if call in shared), None)
         return {known for own in asks for known in own if known[0] == loop}
 
     def move_to_forward(self) -> float:
@@ -298,11 +269,11 @@ class Places:
 
     def _relabel(self, source: str, is_moved: Callable[[_Look], bool], **changes: Any) -> float:
         moved = 0.0
-        for look in [look for look in self._looks.copy() if look.row == source and is_moved(look)]:
-            seconds = self._looks.pop(look)
-            renamed = look._replace(**changes)
-            self._looks[renamed] = self._looks.get(renamed, 0.0) + seconds
-            moved += seconds
+        for look in self._looks.copy():
+            if look.row == source and is_moved(look):
+                seconds = self._looks.pop(look)
+                self._add_look(look._replace(**changes), seconds)
+                moved += seconds
         return moved
 
     def rows(self) -> list[dict[str, Any]]:
@@ -312,22 +283,19 @@ class Places:
             by_place[look.row, look.place][look] = seconds
         by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for (row, line), looks in by_place.items():
-            seconds = sum(looks.values())
-            if seconds >= _FEWEST_SECONDS:
-                inside = defaultdict[str, float](float)
-                for look, part in looks.items():
-                    inside[look.inside] += part
-                longest = max(looks, key=lambda look: looks[look])
-                place = {
-                    "row": row,
-                    **place_of(line),
-                    "inside": max(inside, key=lambda name: inside[name]),
-                }
-                place |= {
-                    "seconds": seconds,
-                    "caller": self._describe_caller(longest),
-                    "prepares": longest.prepares,
-                }
+            inside = Counter[str]()
+            for look, part in looks.items():
+                inside[look.inside] += part  # type: ignore[assignment]
+            longest = max(looks, key=lambda look: looks[look])
+            place = {
+                "row": row,
+                **place_of(line),
+                "inside": inside.most_common(1)[0][0],
+                "seconds": sum(looks.values()),
+                "caller": self._describe_caller(longest),
+                "prepares": longest.prepares,
+            }
+            if place["seconds"] >= _FEWEST_SECONDS:
                 by_row[row].append(place)
         return [
             place
@@ -340,21 +308,22 @@ class Places:
         known = self._find_model_caller(look)
         if known is None:
             return ""
-        caller = ScriptLine(known[0].file, known[1])
-        return "" if caller == look.place else f"{path_from_here(caller.file)}:{caller.line}"
+        (file, _), line = known
+        return "" if (file, line) == look.place else f"{path_from_here(file)}:{line}"
 
 
-def place_of(line: ScriptLine) -> dict[str, Any]:
+def place_of(place: ScriptLine) -> dict[str, Any]:
     """Fields of ``LedgerPlace`` that a line has."""
-    text = linecache.getline(line.file, line.line).strip()[:_MOST_LETTERS]
-    return {"file": path_from_here(line.file), "line": line.line, "text": text}
+    file, line = place
+    text = linecache.getline(file, line).strip()[:_MOST_LETTERS]
+    return {"file": path_from_here(file), "line": line, "text": text}
 
 
 def own_line(frame: FrameType | None) -> ScriptLine | None:
     """The innermost of the script's own lines; ``None`` of what it did not write."""
     while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
-    return None if frame is None else ScriptLine(frame.f_code.co_filename, frame.f_lineno)
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 @cache

@@ -11,7 +11,6 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import get_ident
@@ -20,8 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.runner.step_stages import (
+    DELAY_READ,
     STAGES,
-    WITHOUT_DELAY,
     Mark,
     Stages,
     StepUnderWay,
@@ -29,11 +28,10 @@ from stash.measure.agent.runner.step_stages import (
 )
 from stash.measure.agent.script import bus
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, ScheduledSeconds
+from stash.measure.linux.run_queue import HOLDS, NOTHING, Helpers, RunQueue, ScheduledSeconds
 from stash.measure.protocol.stamped import (
     GRADIENTS,
     NUMBER,
-    ROWS,
     SWITCHES,
     StampedStep,
     StepRing,
@@ -193,8 +191,11 @@ class FollowedThread:
         return cls(get_ident(), queue, helpers, ExchangeWindows(helpers))
 
 
-EndedStep: TypeAlias = tuple[int, float, bool, list[Mark]]
-"""Its number, context switches by then, whether its last gradient was seen, and its marks."""
+Told: TypeAlias = tuple[ThreadEvent, float, float, Any]
+"""An event, when it was, the thread's delay by then, and what comes with it."""
+_MOST_TOLD, _MOST_OF_STEPS = 50_000, 2000
+"""Events that are kept until somebody asks what they make of steps; the latter at a step's end, after which time is
+no step's."""
 
 
 class BlockBegun(NamedTuple):
@@ -212,8 +213,8 @@ class Stamps:
     """Stamps the steps of the thread that makes this object, by a table of ``stages``, and leaves them in its ring.
 
     A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.sample``).
-    A ``ring`` that is given has somebody who reads it at any time; rows for a ring of its own are made at once for
-    all steps of a block, when it is over.
+    A ``ring`` that is given has somebody who reads it at any time, and a device's queue is told of each boundary at
+    once. Else events are only kept, and what they make of steps is found out when a block is over.
     """
 
     def __init__(
@@ -224,21 +225,11 @@ class Stamps:
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
         self._live = None if ring is None else ring.live
-        self._ended: deque[EndedStep] = deque(maxlen=ROWS)
-        """Steps whose rows are still to be made."""
+        self._told: list[Told] = []
+        self._most_told = _MOST_TOLD if ring is None else 0
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
-        own = {
-            ThreadEvent.STEP_ENDED: self._end_step,
-            ThreadEvent.BACKWARD_ENDED: self._end_pass,
-            ThreadEvent.LOOP_WAS_EVALUATION: self._end_evaluation,
-        }
-        self._handlers = [
-            (own.get(event, self._step.handlers[event]), event not in WITHOUT_DELAY)
-            for event in (ThreadEvent(1), *ThreadEvent)
-        ]
-        """What each event does, and whether the thread's delay is read for that, by the event's number."""
         self.steps = 0
         """So many have ended."""
         self._switches = 0.0, 0.0
@@ -253,6 +244,7 @@ class Stamps:
 
     def attach(self) -> None:
         """From now on it is the calling thread that trains."""
+        self._fold()
         self.followed = FollowedThread.follow_current()
         self._step.count_delays_from(self.followed.queue.delay())
 
@@ -287,6 +279,8 @@ class Stamps:
         """
         if device is None and self._device is not None:
             device = self._device.device
+        self._fold()
+        self._most_told = 0
         self._device = DeviceStages(device)
         self._step.follow(self._device.record_event)
 
@@ -301,17 +295,67 @@ class Stamps:
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        handler, is_delay_read = self._handlers[event]
-        queue = self.followed.queue
-        handler(now, queue.sample(now) if is_delay_read else queue.latest, about)
+        queue, told = self.followed.queue, self._told
+        if now - queue.read_at > HOLDS and DELAY_READ[event]:
+            queue.sample(now)
+        if event is ThreadEvent.STEP_ENDED:
+            if len(told) > _MOST_OF_STEPS:
+                self._fold()
+                told = self._told
+            about = self._count_step(now)
+        elif event is ThreadEvent.BACKWARD_ENDED and self._handles:
+            queue.sample(now)
+            self.followed.windows.close()
+        elif event is ThreadEvent.LOOP_WAS_EVALUATION:
+            # one that began in an earlier step has its row already
+            if about.steps != self.steps:
+                return
+            about = about.marks
+        told.append((event, now, queue.latest, about))
+        if len(told) > self._most_told or self.observers:
+            self._fold()
+
+    def _count_step(self, now: float) -> tuple[int, float, bool]:
+        """The step's number, context switches by its end, and whether its last gradient was seen."""
+        switches, asked = self._switches
+        if now - asked > _SWITCHES_SECONDS:
+            switches = float(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw)
+            self._switches = switches, now
+        self.steps += 1
+        return self.steps, switches, bool(self._handles)
+
+    def _fold(self) -> None:
+        """Find out what the events that were told make of steps."""
+        told, self._told = self._told, []
+        step = self._step
+        for event, now, delay, about in told:
+            if event is ThreadEvent.STEP_ENDED:
+                # what follows until ``STEP_BEGINS`` is Stash's own work
+                self._write_row(about, step.end(now, delay))
+            else:
+                step.handlers[event](now, delay, about)
         if self._live is not None:
-            self._live[0] = self._step.marks[-1][0]
-        if self.observers:
-            for observe in self.observers:
-                observe(self._step.stage)
+            self._live[0] = step.stage
+        for observe in self.observers:
+            observe(step.stage)
+
+    def _write_row(self, counted: tuple[int, float, bool], marks: list[Mark]) -> None:
+        row = fold_marks(marks)
+        row[NUMBER], row[SWITCHES], row[GRADIENTS] = counted
+        if self._device is None:
+            self.ring.write(row)
+        else:
+            self._device.close(row, marks)
+            self._write_finished(self._device)
+
+    def _write_finished(self, device: DeviceStages) -> None:
+        """Steps that the device has come to the end of."""
+        for finished in device.take_finished():
+            self.ring.write(finished)
 
     def mark(self) -> StepMark:
         """This moment, for ``LOOP_WAS_EVALUATION``."""
+        self._fold()
         return StepMark(self.steps, len(self._step.marks))
 
     def follow(self, parameters: Sequence[Any]) -> None:
@@ -336,37 +380,10 @@ class Stamps:
             self.let_go()
             bus.listener.give_up(error)
 
-    def _end_pass(self, now: float, delay: float, about: Any) -> None:
-        delay = self.delay_at(now) if self._handles else delay
-        self._step.handlers[ThreadEvent.BACKWARD_ENDED](now, delay, about)
-        self.followed.windows.close()
-
-    def _end_evaluation(self, now: float, delay: float, began: StepMark) -> None:
-        """One that began in an earlier step has its row already."""
-        if began.steps == self.steps:
-            self._step.handlers[ThreadEvent.LOOP_WAS_EVALUATION](now, delay, began.marks)
-
-    def _end_step(self, now: float, delay: float, _: Any) -> None:
-        """What follows until ``STEP_BEGINS`` is Stash's own work."""
-        switches, asked = self._switches
-        if now - asked > _SWITCHES_SECONDS:
-            switches = float(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw)
-            self._switches = switches, now
-        self.steps += 1
-        ended = self.steps, switches, bool(self._handles), self._step.end(now, delay)
-        if self._device is not None:
-            self._make_row(*ended)
-            self.flush()
-        elif self._live is not None:
-            self._make_row(*ended)
-        else:
-            self._ended.append(ended)
-
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
         helpers = self.followed.helpers
         helpers.find_threads()
-        self._ended.clear()
         self.flush()
         self.followed.windows.forget()
         self._block = BlockBegun(
@@ -377,22 +394,9 @@ class Stamps:
 
     def flush(self) -> None:
         """Steps get to the ring; those that the device has come to the end of, once its queue is empty all of them."""
-        for ended in self._ended:
-            self._make_row(*ended)
-        self._ended.clear()
+        self._fold()
         if self._device is not None:
-            for finished in self._device.take_finished():
-                self.ring.write(finished)
-
-    def _make_row(
-        self, number: int, switches: float, sees_gradients: bool, marks: list[Mark]
-    ) -> None:
-        row = fold_marks(marks)
-        row[NUMBER], row[SWITCHES], row[GRADIENTS] = number, switches, sees_gradients
-        if self._device is None:
-            self.ring.write(row)
-        else:
-            self._device.close(row, marks)
+            self._write_finished(self._device)
 
     def block_steps(self) -> list[StampedStep]:
         """The steps since ``begin``; on a device all of them once its queue is empty."""

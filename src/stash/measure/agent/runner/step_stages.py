@@ -231,7 +231,7 @@ _ACTS: Mapping[ThreadEvent, tuple[Act, int]] = {
     _E.STEP_BEGINS: (StepUnderWay.begin, _BETWEEN),
 }
 """Events that do more than begin a stage, or begin it in whichever stage they come."""
-WITHOUT_DELAY = frozenset(
+_WITHOUT_DELAY = frozenset(
     {
         _E.REPLAYED,
         _E.COPY_BEGINS,
@@ -241,8 +241,9 @@ WITHOUT_DELAY = frozenset(
         _E.BACKWARD_ENDED,
     }
 )
-"""Events at which an earlier reading of the thread's delay will do, as they bound no stage whose delay a row has; but
-for the end of a pass whose last gradients are followed."""
+DELAY_READ = [event not in _WITHOUT_DELAY for event in (ThreadEvent(1), *ThreadEvent)]
+"""Whether the thread's delay is read at an event, by its number: else an earlier reading will do, as the event bounds
+no stage whose delay a row has; but for the end of a pass whose last gradients are followed."""
 HEEDED = [
     event is _E.STEP_ENDED
     or any(event in known for known in (STAGES, _ACTS, INTERRUPTIONS, RETURNS))

@@ -12,6 +12,8 @@ import sys
 import time
 import weakref
 from collections.abc import Generator, Mapping
+from contextlib import suppress
+from functools import partial
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -36,6 +38,7 @@ _LAYERS = 5
 """Of data sets around each other that are looked into."""
 MAX_LOOKS = 5
 """Steps in which gradients are looked at: as many as tell a spread from an outlier."""
+_SCHEDULES = "torch.distributed.pipelining.schedules"
 Learned = dict[str, Any]
 """Fields of ``records.Workload``."""
 
@@ -49,16 +52,14 @@ class GradientClock:
     def __init__(self, parameters: list[tuple[str, Any]]) -> None:
         self.why: str | None = None
         self._parameters = parameters
-        self._ready: list[tuple[str, int, Any]] = []
-        self._seen: set[str] = set()
+        self._ready: dict[str, tuple[int, Instant]] = {}
         self._handles: list[Any] = []
 
     def begin(self) -> None:
         try:
             for name, parameter in self._parameters:
-                self._handles.append(
-                    parameter.register_post_accumulate_grad_hook(self._make_hook(name))
-                )
+                hook = partial(self._note_gradient, name)
+                self._handles.append(parameter.register_post_accumulate_grad_hook(hook))
         except Exception as error:  # of a kind of parameter that Stash knows nothing about
             self._give_up(error)
 
@@ -67,29 +68,20 @@ class GradientClock:
             f"noting when gradients were ready failed ({type(error).__name__}: {str(error)[:200]})"
         )
 
-    def _make_hook(self, name: str) -> Any:
-        def ready(parameter: Any) -> None:
-            try:
-                self._note_gradient(name, parameter)
-            except Exception as error:  # which must not end the user's backward pass
-                self._give_up(error)
-
-        return ready
-
     def _note_gradient(self, name: str, parameter: Any) -> None:
-        if name in self._seen:  # another micro-batch of an accumulated step: its last one counts
-            self._ready.clear()
-            self._seen.clear()
-        self._seen.add(name)
-        self._ready.append(
-            (name, parameter.numel() * parameter.element_size(), Instant(parameter.device))
-        )
+        try:
+            # another micro-batch of an accumulated step: its last one counts
+            if name in self._ready:
+                self._ready.clear()
+            size = parameter.numel() * parameter.element_size()
+            self._ready[name] = size, Instant(parameter.device)
+        except Exception as error:  # which must not end the user's backward pass
+            self._give_up(error)
 
     def end(self) -> None:
         """Take the hooks away."""
         for handle in self._handles:
             handle.remove()
-        self._handles.clear()
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -97,29 +89,34 @@ class GradientClock:
 
         Devices have clocks of their own: of a model on several, those on the first one's device have a time.
         """
-        if not self._ready or self.why is not None:
+        if self.why is not None:
             return []
-        first = self._ready[0][2]
+        first = next((at for _, at in self._ready.values()), None)
         rows = [
-            {"name": n, "bytes": size, "ready_seconds": first.until(at)}
-            for n, size, at in self._ready
+            {
+                "name": name,
+                "bytes": size,
+                "ready_seconds": None if first is None else first.until(at),
+            }
+            for name, (size, at) in self._ready.items()
         ]
         if any(row["ready_seconds"] is None for row in rows):
             return rows
         return sorted(rows, key=lambda row: row["ready_seconds"])
 
 
-class InputClock:
-    """Notes when a step's model begins its forward pass: what makes batches unseen, and copies them, runs before.
+class ForwardLook:
+    """Notes in one step when its model begins its forward pass, what it is made of, and what it exchanges in there.
 
-    On a CUDA device by events in its queue, which knows what it waited for. Elsewhere time in which the training
-    thread was ready to run and had no core counts nowhere: that is other programs'. … and which modules a step
-    calls: their parameters are those of the whole model, whatever part of it trains.
+    What makes batches unseen, and copies them, runs before. On a CUDA device by events in its queue, which knows what
+    it waited for. Elsewhere time in which the training thread was ready to run and had no core counts nowhere: that is
+    other programs'. Gradients are exchanged in the backward pass or after it: collectives that are not wrapped and
+    were issued before a module's forward pass ended, be it to recompute, are part of the model.
     """
 
     def __init__(self, device: Any = None) -> None:
         self.parameters: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        """Of every module that was called."""
+        """Of every module that was called: those of the whole model, whatever part of it trains."""
         self.buffers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         """The same."""
         self.placed: bool | None = None
@@ -128,7 +125,9 @@ class InputClock:
         self._queue = RunQueue()
         self._began: Any = None
         self._first: Any = None
-        self._handle: Any = None
+        self._issued: dict[str, int] = {}
+        self._issued_within: dict[str, int] = {}
+        self._handles: list[Any] = []
 
     def _now(self) -> Any:
         if self._device is not None and self._device.type == "cuda":
@@ -136,12 +135,15 @@ class InputClock:
         return time.perf_counter() - self._queue.delay()
 
     def begin(self) -> None:
-        from torch.nn.modules.module import register_module_forward_pre_hook
-
+        modules = sys.modules["torch.nn.modules.module"]
         self._began = self._now()
-        self._handle = register_module_forward_pre_hook(private.not_compiled(self._forward))
+        self._issued = self._issued_within = scope.collectives_begun()
+        self._handles = [
+            modules.register_module_forward_pre_hook(private.not_compiled(self._enter_module)),
+            modules.register_module_forward_hook(private.not_compiled(self._leave_module)),
+        ]
 
-    def _forward(self, module: Any, inputs: Any) -> None:
+    def _enter_module(self, module: Any, inputs: Any) -> None:
         """What is given by name is not seen here: then it is the first module within that takes a tensor."""
         own = {id(parameter): parameter for parameter in module.parameters(recurse=False)}
         self.parameters.update(own)
@@ -153,9 +155,18 @@ class InputClock:
             if devices:
                 self.placed = devices == {self._device}
 
+    def _leave_module(self, module: Any, inputs: Any, outputs: Any) -> None:
+        self._issued_within = scope.collectives_begun()
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether modules do within their forward passes."""
+        return any(self._issued.get(name, n) != n for name, n in self._issued_within.items())
+
     def end(self) -> tuple[float, float] | None:
         """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
         if self._first is None:
             return None
         ended = self._now()
@@ -163,33 +174,6 @@ class InputClock:
             before, step = self._began.until(self._first), self._began.until(ended)
             return None if before is None or step is None else (before, step)
         return self._first - self._began, ended - self._began
-
-
-class ForwardExchange:
-    """Notices collectives that are not wrapped in one forward pass: what its modules exchange is part of the model.
-
-    Gradients are exchanged in the backward pass or after it. Modules may be called in there too, to recompute: what
-    is exchanged before that is taken for theirs.
-    """
-
-    def __init__(self) -> None:
-        self._before: dict[str, int] = {}
-        self._after: dict[str, int] = {}
-        self._handle: Any = None
-
-    def begin(self) -> None:
-        from torch.nn.modules.module import register_module_forward_hook
-
-        self._before = self._after = scope.collectives_begun()
-        self._handle = register_module_forward_hook(private.not_compiled(self._forward))
-
-    def _forward(self, module: Any, inputs: Any, outputs: Any) -> None:
-        self._after = scope.collectives_begun()
-
-    def end(self) -> bool:
-        """Whether there were any."""
-        self._handle.remove()
-        return any(self._before.get(name, number) != number for name, number in self._after.items())
 
 
 class Instant:
@@ -219,10 +203,9 @@ def combine_readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]
     times = [{row["name"]: row["ready_seconds"] for row in look} for look in looks]
     rows = []
     for row in looks[0] if looks else []:
-        seconds = [
-            round(ready, 6) for each in times if (ready := each.get(row["name"])) is not None
-        ]
-        rows.append({**row, "ready_steps": seconds if len(seconds) == len(times) else []})
+        seconds = [each.get(row["name"]) for each in times]
+        known = [round(each, 6) for each in seconds if each is not None]
+        rows.append({**row, "ready_steps": known if len(known) == len(seconds) else []})
     return rows
 
 
@@ -232,11 +215,8 @@ def list_buckets(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for size, names in replicas.bucket_contents():
         known = [steps.get(name, []) for name in names]
-        last = (
-            [max(each) for each in zip(*known, strict=True)]
-            if len(set(map(len, known))) == 1
-            else []
-        )
+        is_known = len(set(map(len, known))) == 1
+        last = [*map(max, zip(*known, strict=True))] if is_known else []
         rows.append({"bytes": size, "gradients": list(names), "ready_steps": last})
     return rows
 
@@ -246,17 +226,13 @@ def optimizer_bytes(optimizer: Any) -> int | None:
     state = getattr(optimizer, "state", None)
     if not isinstance(state, Mapping):
         return None
-    kept = [
-        value
-        for values in state.values()
-        if isinstance(values, Mapping)
-        for value in values.values()
-    ]
-    own = [
-        value.to_local() if hasattr(value, "to_local") else value
-        for value in filter(batches.is_tensor, kept)
-    ]
-    return sum(int(value.numel() * value.element_size()) for value in own)
+    size = 0
+    for kept in state.values():
+        for value in kept.values() if isinstance(kept, Mapping) else ():
+            if batches.is_tensor(value):
+                own = value.to_local() if hasattr(value, "to_local") else value
+                size += int(own.numel() * own.element_size())
+    return size
 
 
 def trained_parameters(optimizer: Any) -> list[tuple[str, Any]]:
@@ -272,8 +248,11 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
     """Fields of ``records.Workload`` that follow from the parameters; unknown where those were not seen."""
     parameters = [p for _, p in trained_parameters(optimizer)]
     buckets, _ = replicas.gradient_facts()
+    torch, count = sys.modules["torch"], sum(p.numel() for p in parameters) or None
+    # a DTensor counts as the whole it is a part of; parts that other wrappers divide do not tell, nor do stages
+    is_whole = sharded.keys() <= {"fully_shard"} and _SCHEDULES not in sys.modules
     return {
-        "parameters": sum(p.numel() for p in parameters) or None,
+        "parameters": count,
         "parameter_bytes": sum(p.numel() * p.element_size() for p in parameters) or None,
         "bucket_bytes": buckets,
         "exchange_hook": replicas.own_hook(),
@@ -282,94 +261,92 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "buffer_bytes": replicas.buffer_bytes(),
         "finds_unused": replicas.finds_unused(),
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
-        "whole_parameters": _count_parameters(parameters),
-        "float32_products": sys.modules["torch"].get_float32_matmul_precision(),
-        "anomaly_mode": bool(sys.modules["torch"].is_anomaly_enabled()),
+        "whole_parameters": count if is_whole else None,
+        "float32_products": torch.get_float32_matmul_precision(),
+        "anomaly_mode": bool(torch.is_anomaly_enabled()),
     }
 
 
-def _count_parameters(parameters: list[Any]) -> int | None:
-    """A DTensor counts as the whole it is a part of; parts that other wrappers divide do not tell, nor do stages."""
-    if (
-        any(name != "fully_shard" for name in sharded)
-        or "torch.distributed.pipelining.schedules" in sys.modules
-    ):
-        return None
-    return sum(p.numel() for p in parameters) or None
-
-
 def list_versions() -> dict[str, str]:
-    """Versions of what the numbers depend on, of modules this process has loaded anyway."""
+    """Versions of what the numbers depend on, of modules this process has loaded anyway, and of what drives devices.
+
+    A build may lack any of that (ROCm has no CUDA, Jetson no NCCL).
+    """
     import platform
 
     import torch
 
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    found: dict[str, Any] = {"python": platform.python_version(), "torch": torch.__version__}
     for name in ("torchvision", "transformers", "accelerate", "lightning", "deepspeed", "numpy"):
-        module = sys.modules.get(name)
-        if module is not None:
-            versions[name] = str(getattr(module, "__version__", "unknown"))
-    return versions | (_device_versions(torch) if torch.cuda.is_available() else {})
-
-
-def _device_versions(torch: Any) -> dict[str, str]:
-    """Of what drives the devices; a build may lack any of it (ROCm has no CUDA, Jetson no NCCL)."""
-    nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
-    known = {
-        "cuda": torch.version.cuda,
-        "hip": torch.version.hip,
-        "cudnn": torch.backends.cudnn.version(),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
-    }
-    return {name: str(version) for name, version in known.items() if version is not None}
+        if name in sys.modules:
+            found[name] = getattr(sys.modules[name], "__version__", "unknown")
+    if torch.cuda.is_available():
+        dist = torch.distributed
+        nccl = dist.is_available() and dist.is_nccl_available()
+        found["cuda"], found["hip"] = torch.version.cuda, torch.version.hip
+        found["cudnn"] = torch.backends.cudnn.version()
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version())) if nccl else None
+    return {name: str(version) for name, version in found.items() if version is not None}
 
 
 def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
     """Fields of ``records.Workload`` that the training loaders tell."""
     if not feeds:
         return {}
-    described = []
-    for feed in feeds:
-        facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
-        facts["startup_seconds"] = feed.learned.startup
-        facts["remade"] = feed.learned.is_remade
-        facts["on_device"] = any(batches.list_devices(kept) for kept in feed.ring.batches)
-        counts = [sum(1 for _ in batches.iter_tensors(kept)) for kept in feed.ring.batches]
-        facts["tensors_per_batch"] = fmean(counts) if counts else None
-        sizes = [batches.count_bytes(kept) for kept in feed.ring.batches]
-        facts["batch_spread"] = (
-            pstdev(sizes) / fmean(sizes) if len(sizes) > 2 and fmean(sizes) else None
-        )
-        real = getattr(feed, "loader", None)
-        if real is not None:
-            facts |= {
-                "workers": real.num_workers,
-                "prefetch_factor": real.prefetch_factor,
-                "persistent_workers": real.persistent_workers,
-                "pin_memory": real.pin_memory,
-                "samples": _dataset_length(real.dataset),
-                "in_order": getattr(real, "in_order", None),
-                "start_method": _start_method(real),
-                "samples_at": line_of_samples(real.dataset),
-                "draw_seconds": getattr(feed, "draw_seconds", None),
-            }
-        described.append(facts)
-    batch = _sum_known([_samples_per_step(feed) for feed in feeds])
-    size = sum(fmean(map(batches.count_bytes, feed.ring.batches)) * feed.per_step for feed in feeds)
+    kept = [feed.ring.batches for feed in feeds]
+    counts = [[count_samples(batch) for batch in of_feed] for of_feed in kept]
+    # by the batches kept for replays, which may differ
+    of_step = [
+        None if None in count else sum(filter(None, count)) / len(count) * feed.per_step
+        for feed, count in zip(feeds, counts, strict=True)
+    ]
+    batch = None if None in of_step else sum(filter(None, of_step))
+    size = sum(
+        fmean(map(batches.count_bytes, of_feed)) * feed.per_step
+        for feed, of_feed in zip(feeds, kept, strict=True)
+    )
     return {
-        **_token_facts(feeds),
-        "loaders": described,
+        **(_token_facts(kept[0], counts[0]) if len(feeds) == 1 else {}),
+        "loaders": [_describe_loader(feed) for feed in feeds],
         "batch": round(batch) if batch else None,
         "sample_bytes": size / batch if batch else None,
-        "replayed_batches": max(len(feed.ring) for feed in feeds),
+        "replayed_batches": max(map(len, kept)),
     }
 
 
-def _start_method(loader: Any) -> str | None:
-    if not loader.num_workers:
-        return None
-    method = (loader.multiprocessing_context or multiprocessing).get_start_method()
-    return None if method is None else str(method)
+def _describe_loader(feed: Feed) -> dict[str, Any]:
+    """Fields of ``records.Loader``."""
+    kept, real = feed.ring.batches, getattr(feed, "loader", None)
+    counts = [sum(1 for _ in batches.iter_tensors(batch)) for batch in kept]
+    sizes = [batches.count_bytes(batch) for batch in kept]
+    facts: dict[str, Any] = {
+        "kind": feed.kind,
+        "batches_per_step": feed.per_step,
+        "startup_seconds": feed.learned.startup,
+        "remade": feed.learned.is_remade,
+        "on_device": any(map(batches.list_devices, kept)),
+        "tensors_per_batch": fmean(counts) if counts else None,
+        "batch_spread": pstdev(sizes) / fmean(sizes) if len(sizes) > 2 and any(sizes) else None,
+    }
+    if real is None:
+        return facts
+    samples = None
+    with suppress(TypeError):  # an iterable without a length
+        samples = len(real.dataset)
+    method = None
+    if real.num_workers:
+        method = (real.multiprocessing_context or multiprocessing).get_start_method()
+    return facts | {
+        "workers": real.num_workers,
+        "prefetch_factor": real.prefetch_factor,
+        "persistent_workers": real.persistent_workers,
+        "pin_memory": real.pin_memory,
+        "samples": samples,
+        "in_order": getattr(real, "in_order", None),
+        "start_method": method and str(method),
+        "samples_at": line_of_samples(real.dataset),
+        "draw_seconds": getattr(feed, "draw_seconds", None),
+    }
 
 
 def line_of_samples(dataset: Any) -> str | None:
@@ -388,46 +365,23 @@ def line_of_samples(dataset: Any) -> str | None:
     return None
 
 
-def _token_facts(feeds: list[Feed]) -> dict[str, Any]:
+def _token_facts(kept: list[Any], counts: list[int | None]) -> dict[str, Any]:
     """Of a job with one loader, whose samples and tokens can both be counted."""
-    found = [
-        (count_samples(kept), batches.count_tokens(kept))
-        for feed in feeds[:1]
-        for kept in feed.ring.batches
-    ]
-    known = [(count, held) for count, held in found if count and held is not None]
-    if len(feeds) != 1 or len(known) < len(found):
+    tokens = [batches.count_tokens(batch) for batch in kept]
+    known = [held for held in tokens if held is not None]
+    if not all(counts) or len(known) < len(tokens):
         return {}
-    total = sum(held for _, (held, _) in known)
-    kept = _sum_known([real for _, (_, real) in known])
-    padding = None if kept is None else 1 - kept / total
-    return {"tokens_per_sample": total / sum(count for count, _ in known), "padding": padding}
-
-
-def _samples_per_step(feed: Feed) -> float | None:
-    """By the batches kept for replays, which may differ; ``None`` if one of them cannot be counted."""
-    counts = _sum_known([count_samples(kept) for kept in feed.ring.batches])
-    return None if counts is None else counts / len(feed.ring) * feed.per_step
-
-
-def _sum_known(parts: list[Any]) -> float | None:
-    return None if None in parts else sum(parts)
-
-
-def _dataset_length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except TypeError:  # an iterable without a length
-        return None
+    total = sum(held for held, _ in known)
+    real = [own for _, own in known]
+    padding = None if None in real else 1 - sum(filter(None, real)) / total
+    return {"tokens_per_sample": total / sum(filter(None, counts)), "padding": padding}
 
 
 def affordable_looks(step_seconds: float, budget: float) -> int:
     """Steps in which gradients are looked at; one is wanted whatever it takes, for the exchange is looked at too."""
-    return (
-        max(1, int(min(MAX_LOOKS, _looks_budget(budget) / step_seconds)))
-        if step_seconds > 0
-        else MAX_LOOKS
-    )
+    if step_seconds <= 0:
+        return MAX_LOOKS
+    return max(1, int(min(MAX_LOOKS, _looks_budget(budget) / step_seconds)))
 
 
 def _looks_budget(budget: float) -> float:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+import operator
 import os
 import resource
 import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from statistics import median_low
 from typing import Any
 
@@ -68,9 +71,7 @@ def time_steps(
     a host that runs ahead goes on doing so, and hides in a block what it hides in the job; the caller has let a step
     go by since the queue was last waited for. Queues of other devices are empty at both ends.
     """
-    tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
-    # handing out batches costs a step time, unless a device runs ahead
-    lasts = not rank.clock.runs_ahead
+    tally, feeds, stamps = own_tally(), rank.feeds, rank.stamps
     totals = [_sum_so_far(feeds, loops, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
@@ -78,49 +79,45 @@ def time_steps(
     usage = Usage(feeds)
     clock = loops.begin_block()
     rank.ledger.take_saving_seconds()
-    telling, saving = [], []
-    done = 0
-    while done < steps:
+    beside: list[tuple[float, float]] = []
+    while (done := len(totals)) <= steps:
         yield
-        done += 1
         if most_seconds is not None and done in _LOOKS_AGAIN:
             steps = min(steps, _count_fitting(rank, most_seconds, done, sum(clock.steps)))
-        now = record(settled=done == steps)
+        now = rank.clock.end_of_step(settled=done == steps)
         totals.append(_sum_so_far(feeds, loops, tally))
-        telling.append(rank.own_seconds)
-        saving.append(rank.ledger.take_saving_seconds())
-        clock.step(now, loops.is_between_epochs, saving[-1])
+        saved = rank.ledger.take_saving_seconds()
+        beside.append((rank.own_seconds, saved))
+        clock.step(now, loops.is_between_epochs, saved)
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
-    found, stamped = usage.until_now(), stamps.block_steps()
-    found |= _stamp_facts(stamps, stamped)
-    if leads := stamps.host_leads(now):
-        found["host_leads"] = tuple(map(_round_seconds, leads))
-    found |= _group_facts()
-    if issued and scope.name == "world":
+    found = usage.until_now() | _group_facts()
+    stamped = stamps.block_steps()
+    leads = stamps.host_leads(now)
+    if scope.name == "world":
         note_blind_groups(rank, issued)
-    waited, counting, trying, served = (
-        tuple(after - before for before, after in itertools.pairwise(total))
-        for total in zip(*totals, strict=True)
-    )
-    counting = own = without_preemption(counting)
-    if lasts:
-        telling = [tell + attempt for tell, attempt in zip(telling, trying, strict=True)]
-        own = tuple(map(sum, zip(counting, without_preemption(telling), strict=True)))
-    paused = tuple(map(sum, zip(clock.pauses, saving, strict=True)))
-    lengths = _step_lengths(rank, clock, stamped, own)
-    if "step_delays" in found and len(found["step_delays"]) == steps:
-        found["step_delays"] = delays_within(found["step_delays"], lengths, paused)
     if ledger.has_lost_calls:
         rank.note(
             "steps have more collectives than Stash keeps: what the last of a block are waited for is not seen"
         )
+    of_steps = (map(operator.sub, after, before) for before, after in itertools.pairwise(totals))
+    waited, counting, trying, served = zip(*of_steps, strict=True)
+    telling, saving = zip(*beside, strict=True)
+    counting = own = without_preemption(counting)
+    if not rank.clock.runs_ahead:  # else handing out batches costs a step no time
+        told = without_preemption([*map(operator.add, telling, trying)])
+        own = tuple(map(operator.add, counting, told))
+    lengths = _step_lengths(rank, clock, stamped, own)
+    delays = _delay_facts(stamps, stamped) if stamps.sees_delays else {}
+    if len(stamped) == steps and delays:
+        paused = tuple(map(operator.add, clock.pauses, saving))
+        delays["step_delays"] = delays_within(delays["step_delays"], lengths, paused)
     if feeds:
-        waits = tuple(wait - own for wait, own in zip(waited, counting, strict=True))
+        waits = tuple(map(operator.sub, waited, counting))
         found |= {"wait_seconds": sum(waits), "step_waits": waits}
     else:
-        found.pop("step_wait_delays", None)
+        delays.pop("step_wait_delays", None)
     if feeds and not any(feed.handed.uncounted for feed in feeds):
         found |= {"samples": sum(served) or None, "step_samples": served}
     return Block(
@@ -134,16 +131,18 @@ def time_steps(
         started=clock.started - began,
         launch=rank.orders.launch,
         gpu=counters.gpu_utilisation(rank.clock.gpu),
+        host_leads=tuple(map(_round_seconds, leads)),
+        stage_seconds=_round_all(_sum_stages(stamped)),
         **found,
+        **delays,
+        **(_exchange_facts(stamps, stamped) if stamps.sees_exchange else {}),
     )
 
 
 def _count_fitting(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
     """So many steps, of which all but the last of those ``done`` took ``seconds``: the fewest of any rank."""
-    fit: float = _UNTOUCHED_STEPS[1]
-    if fit * seconds > most_seconds * (done - 1):
-        fit = max(done + 1, most_seconds * (done - 1) / seconds)
-    return int(rank.agree(int(fit), min))
+    fit = max(done + 1, most_seconds * (done - 1) / seconds) if seconds > 0 else math.inf
+    return int(rank.agree(int(min(fit, _UNTOUCHED_STEPS[1])), min))
 
 
 def without_preemption(own: Sequence[float]) -> tuple[float, ...]:
@@ -189,16 +188,10 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
 
     Those of DistributedDataParallel's reducer are known by other means. Groups have names from the first round on.
     """
-    if not ledger.names:
-        return
-    known = {group for group, _ in ledger.last_block.uses} | {
-        group.group_name for group in replicas.list_groups()
-    }
-    moved = {
-        name
-        for name, count in private.sequence_numbers().items()
-        if count != before.get(name, count)
-    }
+    known = {group for group, _ in ledger.last_block.uses}
+    known |= {group.group_name for group in replicas.list_groups()}
+    now = private.sequence_numbers() if ledger.names and before else {}
+    moved = {name for name, count in now.items() if count != before.get(name, count)}
     if blind := sorted({ledger.names.get(name, UNNAMED) for name in moved - known}):
         rank.note(
             f"collectives of {' and '.join(blind)} are issued where Stash does not see them (a compiled graph, C++): "
@@ -216,36 +209,40 @@ def _sum_so_far(
     return wait, own_seconds(tally), trial_changes.own_seconds(), loops.samples
 
 
-def _stamp_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
-    """Fields of ``Block`` that follow from the stamps of its steps."""
-    found: dict[str, Any] = {
-        "stage_seconds": {
-            stage.name.lower(): _round_seconds(sum(step.seconds_in(stage) for step in steps))
-            for stage in StepStage
-            if any(step.seconds_in(stage) for step in steps)
-        }
+def _sum_stages(steps: Sequence[StampedStep]) -> dict[str, float]:
+    """Seconds by the stage's name, of those that any step had."""
+    sums = {stage: sum(step.seconds_in(stage) for step in steps) for stage in StepStage}
+    return {stage.name.lower(): seconds for stage, seconds in sums.items() if seconds}
+
+
+def _delay_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
+    """Fields of ``Block`` that tell for how long its threads had no core."""
+    return {
+        "step_delays": tuple(step.delay for step in steps),
+        "step_wait_delays": tuple(step.input_delay for step in steps),
+        "loop_delays": stamps.loop_delays(),
+        "helper_cpu_seconds": stamps.helper_cpu(),
     }
-    if stamps.sees_delays:
-        found["step_delays"] = tuple(step.delay for step in steps)
-        found["step_wait_delays"] = tuple(step.input_delay for step in steps)
-        found["loop_delays"] = stamps.loop_delays()
-        found["helper_cpu_seconds"] = stamps.helper_cpu()
-    if stamps.sees_exchange:
-        found["step_exchanges"] = tuple(step.seconds_in(StepStage.EXCHANGE) for step in steps)
-        found["step_exchange_delays"] = tuple(step.exchange_delay for step in steps)
-        found["helper_delay_seconds"] = stamps.window_times.delayed
-        found["helper_window_cpu_seconds"] = stamps.window_times.ran
-    return found
+
+
+def _exchange_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
+    """Fields of ``Block`` that tell of windows of exchange."""
+    return {
+        "step_exchanges": tuple(step.seconds_in(StepStage.EXCHANGE) for step in steps),
+        "step_exchange_delays": tuple(step.exchange_delay for step in steps),
+        "helper_delay_seconds": stamps.window_times.delayed,
+        "helper_window_cpu_seconds": stamps.window_times.ran,
+    }
 
 
 def _group_facts() -> dict[str, Any]:
-    """Fields of ``BlockDone`` that tell of groups, experts and phases, where there are any."""
-    found: dict[str, Any] = {"phase_seconds": _round_all(ledger.phase_seconds())}
-    if ledger.last_block.uses:
-        found["group_waits"] = _round_all(ledger.waits())
-        found["group_under_way"] = _round_all(ledger.under_way())
-    found["received_rows"] = ledger.received_rows()
-    return {name: value for name, value in found.items() if value}
+    """Fields of ``Block`` that tell of groups, experts and phases."""
+    return {
+        "phase_seconds": _round_all(ledger.phase_seconds()),
+        "group_waits": _round_all(ledger.waits()),
+        "group_under_way": _round_all(ledger.under_way()),
+        "received_rows": ledger.received_rows(),
+    }
 
 
 def _round_all(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -324,32 +321,26 @@ class Usage:
     """
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
+        sources = (getattr(feed, "source", None) for feed in feeds)
         self._workers = [
-            process.pid
-            for feed in feeds
-            for process in private.worker_processes(getattr(feed, "source", None))
+            worker.pid for source in sources for worker in private.worker_processes(source)
         ]
         self._below = {*self._workers, *processes.list_descendants(os.getpid())}
         self._throttled = run_queue.throttled_seconds()
-        self._of_workers, self._ran_below = (
-            run_queue.sum_processes(self._workers),
-            _processes_ran(self._below),
-        )
+        self._delayed = run_queue.sum_processes(self._workers).delayed
+        self._ran_below = _processes_ran(self._below)
         self._machine = counters.read_totals()
-        self._switches = _count_switches()
-        self._process, self._thread = time.process_time(), time.thread_time()
+        self._own = _read_own()
 
     def until_now(self) -> dict[str, Any]:
         """Fields of ``Block``: what was used, and what the machine did meanwhile."""
-        process, thread = time.process_time() - self._process, time.thread_time() - self._thread
+        process, thread, switches = map(operator.sub, _read_own(), self._own)
         machine = counters.activity_since(self._machine)
-        workers = run_queue.sum_processes(self._workers) - self._of_workers
-        below = self._below | set(processes.list_descendants(os.getpid()))
+        delayed = run_queue.sum_processes(self._workers).delayed - self._delayed
+        below = self._below | {*processes.list_descendants(os.getpid())}
         ran_below = _processes_ran(below) - self._ran_below
-        throttled = run_queue.throttled_seconds()
-        limited = (
-            None if throttled is None or self._throttled is None else throttled - self._throttled
-        )
+        before, throttled = self._throttled, run_queue.throttled_seconds()
+        limited = None if throttled is None or before is None else throttled - before
         return {
             "cpu": machine.cpu,
             "steal": machine.steal,
@@ -357,22 +348,24 @@ class Usage:
             "disk_bytes": machine.disk_bytes,
             "cpu_seconds": _round_seconds(process),
             "thread_cpu_seconds": _round_seconds(thread),
-            "switches": _count_switches() - self._switches,
+            "switches": int(switches),
             "machine_cpu_seconds": machine.cpu_seconds,
             "worker_cpu_seconds": _round_seconds(ran_below) if below or ran_below else None,
-            "worker_delay_seconds": _round_seconds(workers.delayed) if self._workers else None,
+            "worker_delay_seconds": _round_seconds(delayed) if self._workers else None,
             "throttled_seconds": limited,
         }
+
+
+def _read_own() -> tuple[float, float, float]:
+    """So far: seconds of this process, of the calling thread, and times that a core was taken from that."""
+    switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    return time.process_time(), time.thread_time(), switches
 
 
 def _processes_ran(below: Iterable[int]) -> float:
     """Seconds that processes below this one have run so far, those that have ended too."""
     ended = sum(run_queue.times_of(number).ended for number in (os.getpid(), *below))
     return run_queue.sum_processes(below).ran + ended
-
-
-def _count_switches() -> int:
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 def _round_seconds(seconds: float) -> float:
@@ -388,8 +381,7 @@ class MemoryWatch:
 
     def __init__(self, rank: OwnRank) -> None:
         self._rank = rank
-        self._written: Memory | None = None
-        self._handed_in: Memory | None = None
+        self._written = self._handed_in = Memory(rank.place.rank)
 
     def begin(self) -> None:
         """Before the timed steps of a block."""
@@ -397,33 +389,29 @@ class MemoryWatch:
 
     def end(self) -> Memory | None:
         """After them; None if nothing grew beyond what was ``written_down``."""
+        kept = (batch for feed in self._rank.feeds for batch in feed.ring.batches)
         seen = Memory(
             rank=self._rank.place.rank,
             allocated_bytes=self._ask_allocator("max_memory_allocated"),
             reserved_bytes=self._ask_allocator("max_memory_reserved"),
             resident_bytes=counters.peak_resident_bytes(),
-            replayed_bytes=sum(
-                batches.count_bytes(kept) for feed in self._rank.feeds for kept in feed.ring.batches
-            ),
+            replayed_bytes=sum(map(batches.count_bytes, kept)),
         )
-        before, now = (dataclasses.astuple(each)[1:] for each in (self._written or seen, seen))
-        pairs = zip(before, now, strict=True)
-        grew = self._written is None or any(
-            b is not None and b > _GROWTH * (a or 0) for a, b in pairs
-        )
-        self._handed_in = seen if grew else None
-        return self._handed_in
+        before, now = dataclasses.astuple(self._written), dataclasses.astuple(seen)
+        pairs = zip(before[1:], now[1:], strict=True)
+        if not any(after is not None and after > _GROWTH * (then or 0) for then, after in pairs):
+            return None
+        self._handed_in = seen
+        return seen
 
     def written_down(self) -> None:
         """The block counts, and with it what was handed in beside it."""
-        self._written = self._handed_in or self._written
+        self._written = self._handed_in
 
     def _ask_allocator(self, function: str) -> int | None:
         """What PyTorch's allocator of this rank's device answers; None where there is none that counts."""
-        if self._rank.device.type != "cuda":
-            return None
-        try:
-            answer: int | None = getattr(sys.modules["torch"].cuda, function)(self._rank.device)
-        except RuntimeError:  # of an allocator of the user's own
-            return None
-        return answer
+        if self._rank.device.type == "cuda":
+            with suppress(RuntimeError):  # of an allocator of the user's own
+                answer: int = getattr(sys.modules["torch"].cuda, function)(self._rank.device)
+                return answer
+        return None

@@ -13,39 +13,38 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import current_process
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from stash.measure.agent import script
 from stash.measure.agent.runner.loop_table import LoopOnTrial
 from stash.measure.agent.runner.optimizers import Optimizers, SeenOptimizer
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.runner.step_stages import WATCHED_STAGES
+from stash.measure.agent.runner.traced_steps import trace_steps
 from stash.measure.agent.runner.watch_duties import (
-    Collections,
-    CopiesFollowed,
-    Duty,
-    GradientsFollowed,
-    ModelSearch,
-    Requests,
-    ScriptLines,
-    StepNumbering,
-    StepSample,
-    WatcherLookout,
-    WatchersMeeting,
+    Duties,
+    bring_watchers_together,
+    follow_copies,
+    follow_gradients,
     has_recorder,
+    look_for_models,
+    look_out_for_watcher,
+    number_steps,
+    sample_collectives,
+    tell_lines,
+    tell_of_collections,
     write_recorders_when_asked,
 )
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.stages import BatchCopies
-from stash.measure.protocol.orders import Orders, current_orders, load_orders
+from stash.measure.protocol.orders import Orders, WatchRequest, current_orders, load_orders
 from stash.measure.protocol.stamped import LOADERS, StepRing
 from stash.measure.protocol.watch_folder import attach_file
 
@@ -129,18 +128,15 @@ def _left_by_own_user(path: Path) -> str:
         os.close(descriptor)
 
 
-class _Wait(NamedTuple):
-    """What is told of a wait for a batch."""
-
-    begins: ThreadEvent
-    ends: ThreadEvent
-    fails: ThreadEvent
-    """With any exception."""
-
-
-_IN_STEP = _Wait(ThreadEvent.READ_BEGINS, ThreadEvent.READ_ENDED, ThreadEvent.READ_FAILED)
-_OF_AN_EPOCH = _Wait(ThreadEvent.FIRST_ASKED, ThreadEvent.READ_ENDED, ThreadEvent.READ_ENDED)
-_EVALUATED = _Wait(ThreadEvent.EVALUATION_ASKED, ThreadEvent.BATCH_GIVEN, ThreadEvent.LOOP_ENDED)
+_Wait: TypeAlias = tuple[ThreadEvent, ThreadEvent, ThreadEvent]
+"""What is told of a wait for a batch: as it begins, as it ends, and as it fails, with any exception."""
+_IN_STEP: _Wait = (ThreadEvent.READ_BEGINS, ThreadEvent.READ_ENDED, ThreadEvent.READ_FAILED)
+_OF_AN_EPOCH: _Wait = (ThreadEvent.FIRST_ASKED, ThreadEvent.READ_ENDED, ThreadEvent.READ_ENDED)
+_EVALUATED: _Wait = (
+    ThreadEvent.EVALUATION_ASKED,
+    ThreadEvent.BATCH_GIVEN,
+    ThreadEvent.LOOP_ENDED,
+)
 """Its stage lasts from a loop's first batch to its end, forward passes included."""
 
 
@@ -168,53 +164,49 @@ class WatchedLoops(script.LoopListener):
         self.stamps = stamps
 
     def started(self, loader: Any, take: Callable[..., T], *arguments: Any) -> T:
-        """``take(*arguments)``, the iterator that a loop asks ``loader`` for."""
         stamps = self.stamps
         if stamps is None or not stamps.is_this_thread:
             return take(*arguments)
-        is_training = _has_gradients()
-        if is_training:
+        event = ThreadEvent.EVALUATION_BEGINS
+        if _has_gradients():
             self._trial = LoopOnTrial(script.passes(), stamps.mark(), id(loader.dataset))
-        stamps.tell(ThreadEvent.EPOCH_BEGINS if is_training else ThreadEvent.EVALUATION_BEGINS)
+            event = ThreadEvent.EPOCH_BEGINS
+        stamps.tell(event)
         try:
             return take(*arguments)
         finally:
             stamps.tell(ThreadEvent.ITERATOR_GIVEN)
 
     def waited(self, source: Any, take: Callable[..., T], *arguments: Any) -> T:
-        """``take(*arguments)``, what the training thread waits for; ``source`` is what it comes from."""
-        stamps = self.stamps
+        stamps, trial = self.stamps, self._trial
         if stamps is None:
             return take(*arguments)
-        trial = (
-            self._trial if self._trial is not None and self._trial.loader == id(source) else None
-        )
+        if trial is not None and trial.loader != id(source):
+            trial = None
         wait, number = _EVALUATED, 0
         if _has_gradients() or self._trains_on(id(source)):
             known = self._numbers.get(id(source))
             number = self._assign_number(source) if known is None else known
-            wait = _IN_STEP if trial is None else self._go_on_with(trial)
-        stamps.tell(wait.begins, number)
+            wait = _IN_STEP
+            if trial is not None:  # the loop's first batch ends the start of its epoch
+                is_first = not trial.batches
+                wait = _OF_AN_EPOCH if is_first else _IN_STEP
+                goes_on = is_first or not trial.has_passed(script.passes())
+                self._trial = trial.take_batch() if goes_on else None
+        begins, ends, fails = wait
+        stamps.tell(begins, number)
         try:
             batch = take(*arguments)
         except BaseException as error:
-            stamps.tell(wait.fails)
+            stamps.tell(fails)
             is_end = isinstance(error, StopIteration) and wait is _IN_STEP
             # without a backward pass the loop was an evaluation
             if is_end and trial is not None and self._trial is not None and trial.is_evaluation():
                 self._trial = None
                 stamps.tell(ThreadEvent.LOOP_WAS_EVALUATION, trial.mark)
             raise
-        stamps.tell(wait.ends)
+        stamps.tell(ends)
         return batch
-
-    def _go_on_with(self, trial: LoopOnTrial) -> _Wait:
-        """The loop takes another batch; the first one ends the start of its epoch."""
-        is_first = not trial.batches
-        self._trial = (
-            trial.take_batch() if is_first or not trial.has_passed(script.passes()) else None
-        )
-        return _OF_AN_EPOCH if is_first else _IN_STEP
 
     def _trains_on(self, source: int) -> bool:
         """Whether steps train on what is read without gradients, as far as the batches before this one show."""
@@ -226,7 +218,6 @@ class WatchedLoops(script.LoopListener):
             self._trained_on.add(source)
         return source in self._trained_on
 
-    @property
     def sees_loader(self) -> bool:
         """Whether there was any wait."""
         return bool(self._known)
@@ -234,15 +225,11 @@ class WatchedLoops(script.LoopListener):
     def _assign_number(self, source: Any) -> int:
         """A new one, or that of one of its class that is gone: scripts make their loaders again, in every epoch."""
         kind, key = type(source), id(source)
-        gone = (
-            number
-            for number, (known, there) in enumerate(self._known)
-            if known is kind and there() is None
-        )
+        numbered = enumerate(self._known)
+        gone = (number for number, (of, there) in numbered if of is kind and there() is None)
         number = self._numbers[key] = next(gone, len(self._known))
-        there: Callable[[], Any] = (
-            str  # a list, say, cannot be referred to weakly: it is there for good
-        )
+        # a list, say, cannot be referred to weakly: it is there for good
+        there: Callable[[], Any] = str
         with suppress(TypeError):
             there = weakref.ref(source, lambda _: self._numbers.pop(key, None))
         self._known[number : number + 1] = [(kind, there)]
@@ -251,11 +238,9 @@ class WatchedLoops(script.LoopListener):
 
     def name_loaders(self) -> None:
         if self.stamps is not None:
-            names = (
-                f"{kind.__name__}{f' {at + 1}' if at else ''}"
-                for at, (kind, _) in enumerate(self._known)
-            )
-            self.stamps.ring.name_loaders(list(names)[:LOADERS])
+            known = enumerate(self._known[:LOADERS], 1)
+            names = [f"{of.__name__} {at}" if at > 1 else of.__name__ for at, (of, _) in known]
+            self.stamps.ring.name_loaders(names)
 
 
 class WatchedRun(script.Listener):
@@ -270,17 +255,13 @@ class WatchedRun(script.Listener):
     ) -> None:
         self.loops: WatchedLoops = WatchedLoops()
         self.listens = True
+        self.duties = Duties()
         self._folder = Path(orders.folder)
         self._counted_before, self._awaited = counted_before, awaited
         self._optimizers = Optimizers()
         self._counted: SeenOptimizer | None = None
         self._begun: BegunWatch | None = None
         """From the first step on."""
-
-    @property
-    def stamps(self) -> Stamps | None:
-        """Where steps are noted; ``None`` while they are not."""
-        return self.loops.stamps
 
     def note_in(self, stamps: Stamps | None) -> None:
         """From now on steps are noted there; nowhere, if it is ``None``."""
@@ -292,120 +273,115 @@ class WatchedRun(script.Listener):
         text = (
             f"stash: this rank is not watched any more ({type(error).__name__}: {str(error)[:200]})"
         )
-        self.listens = False
         script.unsubscribe()
         if self._begun is not None:
             self._begun.stamps.ring.note(text)
-            self._stop_stamping(self._begun)
+        self._stop_stamping()
         print(text, file=sys.stderr)
 
-    def _stop_stamping(self, begun: BegunWatch) -> None:
+    def _stop_stamping(self) -> None:
         """Note nothing any more."""
-        begun.rest()
-        begun.collections.end()
+        self.listens = False
+        if self._begun is not None:
+            self._rest(self._begun.stamps)
+            self._begun.end_collections()
+
+    def _rest(self, stamps: Stamps) -> None:
+        """Nothing is stamped for a while."""
+        stamps.let_go()
+        self.duties.rest()
         self.note_in(None)
 
     def stepped(self, optimizer: Any) -> None:
         now = perf_counter()
         try:
             own, begun = self._optimizers.note_step(optimizer), self._begun
-            if begun is None:
+            counted = self._counted
+            if begun is None or counted is None:
                 self._counted = own
                 self._begin(optimizer)
-                return
-            stamps = begun.stamps
-            rests = self.stamps is not stamps
-            if own is not self._counted and not self._takes_over(own):
-                if not rests and self._counted is not None:
-                    beside = own.passes == self._counted.passes
-                    stamps.tell(
-                        ThreadEvent.UPDATED_BESIDE if beside else ThreadEvent.UPDATED_BEFORE
-                    )
-                return
-            if rests:
-                begun.requests.step_unstamped(stamps)
-                if not begun.requests.is_paused:
-                    self.note_in(stamps)
-                    begun.go_on()
-                return
-            stamps.handle(ThreadEvent.STEP_ENDED, now)
-            if begun.duties:
-                begun.do_duties(now)
-            if stamps.ring.live[2] != begun.requests.number:
-                self._follow_request(begun)
+            elif own is counted or self._takes_over(own, counted):
+                self._end_step(begun, now)
+            elif self.loops.stamps is not None:
+                beside = own.passes == counted.passes
+                begun.stamps.tell(
+                    ThreadEvent.UPDATED_BESIDE if beside else ThreadEvent.UPDATED_BEFORE
+                )
         except Exception as error:
             self.give_up(error)
 
     def skipped(self, optimizer: Any) -> None:
         self.stepped(optimizer)
 
-    def _takes_over(self, own: SeenOptimizer) -> bool:
+    def _takes_over(self, own: SeenOptimizer, counted: SeenOptimizer) -> bool:
         """Another optimizer than the counted one stepped: whether steps are counted at it from now on."""
-        assert self._counted is not None
-        successor = self._optimizers.find_successor(self._counted)
-        if successor is None:
-            return False
-        self._counted = successor
+        successor = self._optimizers.find_successor(counted)
+        self._counted = successor or counted
         return successor is own
+
+    def _end_step(self, begun: BegunWatch, now: float) -> None:
+        stamps, requests = begun.stamps, begun.requests
+        if self.loops.stamps is None:
+            stamps.count_from(stamps.steps + 1)
+            requests.end_unstamped_step(stamps)
+            if not requests.is_paused:
+                self.note_in(stamps)
+                if stamps.follows_device:
+                    stamps.follow_device()
+                self.duties.go_on()
+                stamps.tell(ThreadEvent.STEP_BEGINS)
+            return
+        stamps.handle(ThreadEvent.STEP_ENDED, now)
+        self.duties.end_step()
+        if stamps.ring.live[2] != requests.number:
+            if requests.read(stamps):
+                self.duties.add(partial(tell_lines, stamps, self._folder, requests.rank))
+            if requests.is_paused:
+                self._rest(stamps)
 
     def _begin(self, optimizer: Any) -> None:
         """At the first step: which rank this is, and on what it trains. What came before was setting up."""
-        place = RankPlace.find()
-        ring = StepRing(
-            self._folder / f"ring.{place.rank}.{os.getpid()}",
-            place.rank,
-            place.ranks,
-            place.local,
-            place.node,
-        )
+        place, add = RankPlace.find(), self.duties.add
+        ring_file = self._folder / f"ring.{place.rank}.{os.getpid()}"
+        ring = StepRing(ring_file, place.rank, place.ranks, place.local, place.node)
         stamps = Stamps(perf_counter, ring, WATCHED_STAGES)
-        parameters = (
-            parameter for group in optimizer.param_groups for parameter in group["params"]
-        )
-        device = next((each.device for each in parameters if each.device.type != "cpu"), None)
+        devices = (each.device for group in optimizer.param_groups for each in group["params"])
+        device = next((each for each in devices if each.type != "cpu"), None)
         ring.name_device("cpu" if device is None else device.type)
-        duties: list[Duty] = []
-        if device is not None and device.type == "cuda":
-            stamps.follow_device(device)
-            duties.append(CopiesFollowed(BatchCopies.follow_process(device)))
         self.note_in(stamps)
         self.loops.name_loaders()
         stamps.count_from(self._counted_before or 0)
-        duties.append(ModelSearch(stamps, lambda: self.loops.sees_loader))
+        if device is not None and device.type == "cuda":
+            stamps.follow_device(device)
+            add(partial(follow_copies, BatchCopies.follow_process(device)))
+        add(partial(look_for_models, stamps, self.loops.sees_loader))
         if place.ranks > 1:
-            duties += self._duties_among_ranks(stamps, place)
+            self._begin_among_ranks(stamps, place)
         if self._awaited is not None:
-            duties.append(WatcherLookout(self._folder, partial(self._stand_aside, self._awaited)))
+            leave = partial(self._stand_aside, stamps, self._awaited)
+            add(partial(look_out_for_watcher, self._folder, leave))
         requests = Requests(self._folder, place.rank)
-        self._begun = BegunWatch(stamps, requests, Collections(self), duties)
+        self._begun = BegunWatch(stamps, requests, tell_of_collections(self))
 
-    def _duties_among_ranks(self, stamps: Stamps, place: RankPlace) -> Iterator[Duty]:
+    def _begin_among_ranks(self, stamps: Stamps, place: RankPlace) -> None:
         """What only ranks do that have others beside them."""
+        add = self.duties.add
         if self._counted_before is None:
-            yield StepNumbering(stamps)
-        yield GradientsFollowed(
-            stamps, lambda: [] if self._counted is None else self._counted.parameters
-        )
-        yield StepSample(stamps)
+            add(partial(number_steps, stamps))
+        add(partial(follow_gradients, stamps, self._list_parameters))
+        add(partial(sample_collectives, stamps))
         if has_recorder():
             write_recorders_when_asked(stamps, self._folder, place.rank)
         if place.local == 0 and place.ranks > place.ranks_of_node:
-            yield WatchersMeeting(self._folder, place.node)
+            add(partial(bring_watchers_together, self._folder, place.node))
 
-    def _stand_aside(self, awaited: AwaitedRun) -> None:
+    def _list_parameters(self) -> list[Any]:
+        return [] if self._counted is None else self._counted.parameters
+
+    def _stand_aside(self, stamps: Stamps, awaited: AwaitedRun) -> None:
         """The watcher has left, and taken its folder along: another one may come."""
-        assert self._begun is not None
-        self.listens = False
-        self._stop_stamping(self._begun)
-        awaited.listen_again(self._begun.stamps.steps)
-
-    def _follow_request(self, begun: BegunWatch) -> None:
-        """There is a request: from now on paused, or not; or traced from a step on."""
-        if begun.requests.read_request(begun.stamps):
-            begun.duties.append(ScriptLines(begun.stamps, self._folder, begun.requests.rank))
-        if begun.requests.is_paused:
-            begun.rest()
-            self.note_in(None)
+        self._stop_stamping()
+        awaited.listen_again(stamps.steps)
 
     def exits(self, last: bool) -> None:
         if self._begun is not None:
@@ -415,45 +391,74 @@ class WatchedRun(script.Listener):
         self.exits(last=True)
 
     def note(self, text: str) -> None:
-        if self.stamps is not None:
-            self.stamps.ring.note(text)
+        if self.loops.stamps is not None:
+            self.loops.stamps.ring.note(text)
 
 
-@dataclass(frozen=True, slots=True)
-class BegunWatch:
+class BegunWatch(NamedTuple):
     """What a watched process has from its first step on."""
 
     stamps: Stamps
     requests: Requests
-    collections: Collections
-    duties: list[Duty]
+    end_collections: Callable[[], None]
 
-    def do_duties(self, now: float) -> None:
-        """A step ended ``now``."""
-        for duty in [duty for duty in self.duties if duty.step(now)]:
-            self.duties.remove(duty)
 
-    def rest(self) -> None:
-        """Nothing is stamped for a while, or any more."""
-        self.stamps.let_go()
-        for duty in self.duties:
-            duty.rest()
+class Requests:
+    """What the watcher asks of this ``rank``: to be paused, or traced, or told of its lines.
 
-    def go_on(self) -> None:
-        """It is again, from the step on that begins now."""
-        if self.stamps.follows_device:
-            self.stamps.follow_device()
-        for duty in self.duties:
-            duty.go_on()
-        self.stamps.tell(ThreadEvent.STEP_BEGINS)
+    A rank finds a request by one comparison a step. While it is paused or traced it leaves no rows, so that no window
+    has those steps.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.rank = rank
+        self._folder = folder
+        self.number = 0
+        """Of the latest one that was answered."""
+        self._request = WatchRequest(0)
+        self._trace: Iterator[None] | None = None
+        """What is left of it."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is to be stamped."""
+        return self._request.paused or self._trace is not None
+
+    def read(self, stamps: Stamps) -> bool:
+        """Read a new request; whether it asks for lines."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            self._request = WatchRequest.load(self._folder)
+        self.number = int(stamps.ring.live[2])
+        wanted = self._request.trace
+        if wanted is not None and self.rank in (wanted.ranks or (self.rank,)):
+            name = f"rank{self.rank}.step{stamps.steps + 1}.json.gz"
+            self._trace = trace_steps(Path(wanted.folder) / name, wanted.steps)
+            self._go_on_tracing()
+        return self.rank in self._request.lines
+
+    def _go_on_tracing(self) -> None:
+        assert self._trace is not None
+        try:
+            if next(self._trace, self) is self:
+                self._trace = None
+        except Exception as error:
+            self._trace = None
+            text = f"stash: the trace of rank {self.rank} was not written ({error})"
+            print(text, file=sys.stderr)
+
+    def end_unstamped_step(self, stamps: Stamps) -> None:
+        """A step ended that is not stamped."""
+        if self._trace is not None:
+            self._go_on_tracing()
+        elif stamps.ring.live[2] != self.number:
+            self.read(stamps)
 
 
 def _has_gradients() -> bool:
     return bool(sys.modules["torch"].is_grad_enabled())
 
 
-@dataclass(frozen=True)
-class RankPlace:
+class RankPlace(NamedTuple):
     """Where this process stands in its job."""
 
     rank: int
@@ -470,13 +475,8 @@ class RankPlace:
         if dist is not None and dist.is_available() and dist.is_initialized():
             rank, ranks = int(dist.get_rank()), int(dist.get_world_size())
         here = _read_number("LOCAL_WORLD_SIZE", ranks)
-        return cls(
-            rank,
-            ranks,
-            _read_number("LOCAL_RANK", rank),
-            here,
-            _read_number("GROUP_RANK", rank // max(1, here)),
-        )
+        local = _read_number("LOCAL_RANK", rank)
+        return cls(rank, ranks, local, here, _read_number("GROUP_RANK", rank // max(1, here)))
 
 
 def _read_number(variable: str, otherwise: int) -> int:
