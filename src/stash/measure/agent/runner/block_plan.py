@@ -27,6 +27,8 @@ _WORTH = 10
 """A block takes this many times as long as ranks need to agree on what follows it."""
 _ACCELERATORS_SETTLE = 2
 """Steps until an accelerator's queue is as full as it usually is."""
+SETTLED_STEPS = 10
+"""Of a block, from which one more costs little: after a pause the threads of a parallel loop are asleep."""
 _ACCELERATORS_SECONDS = 0.5
 """Its shortest block: where no events tell of its queue, filling that is charged to the block's steps."""
 _BURST = 8
@@ -172,7 +174,8 @@ def plan_blocks(
         max(2 if pace.step_seconds < _LONG_STEP else 1, round(target / pace.step_seconds)), most
     )
     burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
-    settle = _ACCELERATORS_SETTLE if pace.accelerator else int(pace.reads_ahead)
+    settle = int(pace.reads_ahead or steps >= SETTLED_STEPS)
+    settle = _ACCELERATORS_SETTLE if pace.accelerator else settle
     data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
     for cold in (cold_size(data, most), data):
         wanted = _estimate_seconds(visits, pace, BlockSize(settle, steps), data, cold)

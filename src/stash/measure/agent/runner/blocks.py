@@ -160,8 +160,11 @@ class BlockRunner:
         except (OSError, RuntimeError) as error:
             rank.note(f"the trace of rank {rank.place.rank} was not written: {error}")
 
-    def _settle(self, visit: Visit, tally: Tally | None = None) -> Iterator[None]:
-        """Run a block in; one that reads data, counted by the ``tally``, begins with empty queues."""
+    def _settle(self, visit: Visit, tally: Tally | None = None, kept: int = 0) -> Iterator[None]:
+        """Run a block in, but for as many steps as are ``kept``; one that reads data begins with empty queues.
+
+        The ``tally`` counts what is read.
+        """
         rank = self._rank
         if rank.known.switches:
             rank.set_scope(visit.scope)
@@ -170,17 +173,26 @@ class BlockRunner:
         if visit.reads_data and tally is not None:  # with empty queues and fresh counters
             begin_data_block(rank, tally, _MODES[visit.feed], self._sweeping)
         self._supply.serve_block(visit)
-        for _ in range(visit.lead_in + self._round.plan.block_size(visit).settle):
+        settle = self._round.plan.block_size(visit).settle
+        for _ in range(visit.lead_in + settle - min(settle, kept)):
             yield
 
     def _run_block(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
         rank, tally, memory = self._rank, own_tally(), self._memory
         is_of_host = visit.rung != "resident"
-        yield from self._settle(visit, tally)
+        yield from self._settle(visit, tally, kept=1)
         if is_of_host:
             memory.begin()
-        steps = self._round.plan.block_size(visit).steps
-        block = yield from time_steps(rank, self._loops, visit.rung, number, steps, self._began)
+        size = self._round.plan.block_size(visit)
+        block = yield from time_steps(
+            rank,
+            self._loops,
+            visit.rung,
+            number,
+            size.steps,
+            self._began,
+            settles=size.settle > 0,
+        )
         beside: list[Message | None] = [memory.end() if is_of_host else None]
         if visit.feed == "replay":
             beside.append(_time_passes(block, self._layers))

@@ -25,6 +25,7 @@ from stash.measure.agent import private
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
+from stash.measure.agent.runner.block_plan import SETTLED_STEPS
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
@@ -64,19 +65,22 @@ def time_steps(
     steps: int,
     began: float,
     most_seconds: float | None = None,
+    settles: bool = False,
 ) -> Generator[None, None, Block]:
-    """Time the next ``steps`` of the script; ``began``: the run. Of steps that take long fewer fit ``most_seconds``.
+    """Time ``steps`` of the script; ``began``: the run. Of long ones fewer fit ``most_seconds``.
+
+    If it ``settles``, one goes by before them.
 
     A CUDA device tells by events in its queue what they took, from the end of the step before to the end of the last:
     a host that runs ahead goes on doing so, and hides in a block what it hides in the job; the caller has let a step
     go by since the queue was last waited for. Queues of other devices are empty at both ends.
     """
     tally, feeds, stamps = own_tally(), rank.feeds, rank.stamps
+    usage, before = yield from _begin_usage(feeds, settles, steps)
     totals = [_sum_so_far(feeds, loops, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
     ledger.begin(rank.device if rank.device.type == "cuda" else None)
-    usage = Usage(feeds)
     clock = loops.begin_block()
     rank.ledger.take_saving_seconds()
     beside: list[tuple[float, float]] = []
@@ -92,7 +96,7 @@ def time_steps(
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
-    found = usage.until_now() | _group_facts()
+    found = usage.until_now(steps / (steps + before)) | _group_facts()
     stamped = stamps.block_steps()
     leads = stamps.host_leads(now)
     if scope.name == "world":
@@ -137,6 +141,22 @@ def time_steps(
         **delays,
         **(_exchange_facts(stamps, stamped) if stamps.sees_exchange else {}),
     )
+
+
+def _begin_usage(
+    feeds: Sequence[Feed], settles: bool, steps: int
+) -> Generator[None, None, tuple[Usage, int]]:
+    """Count what is used from now on; the value is that, and how many steps it has before the first of ``steps``.
+
+    While the machine is read, threads of parallel loops fall asleep: where steps are short, the one that settles comes
+    after that.
+    """
+    if not settles or steps < SETTLED_STEPS:
+        yield from [None] * settles
+        return Usage(feeds), 0
+    usage = Usage(feeds)
+    yield
+    return usage, 1
 
 
 def _count_fitting(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
@@ -332,8 +352,8 @@ class Usage:
         self._machine = counters.read_totals()
         self._own = _read_own()
 
-    def until_now(self) -> dict[str, Any]:
-        """Fields of ``Block``: what was used, and what the machine did meanwhile."""
+    def until_now(self, share: float = 1.0) -> dict[str, Any]:
+        """Fields of ``Block``: the ``share`` of what was used that is its steps', and what the machine did meanwhile."""
         process, thread, switches = map(operator.sub, _read_own(), self._own)
         machine = counters.activity_since(self._machine)
         delayed = run_queue.sum_processes(self._workers).delayed - self._delayed
@@ -341,18 +361,25 @@ class Usage:
         ran_below = _processes_ran(below) - self._ran_below
         before, throttled = self._throttled, run_queue.throttled_seconds()
         limited = None if throttled is None or before is None else throttled - before
+        used = {
+            "network_bytes": machine.network_bytes,
+            "disk_bytes": machine.disk_bytes,
+            "cpu_seconds": process,
+            "thread_cpu_seconds": thread,
+            "switches": int(switches),
+            "machine_cpu_seconds": machine.cpu_seconds,
+            "worker_cpu_seconds": ran_below if below or ran_below else None,
+            "worker_delay_seconds": delayed if self._workers else None,
+            "throttled_seconds": limited,
+        }
+        shared = {name: total * share for name, total in used.items() if total is not None}
         return {
             "cpu": machine.cpu,
             "steal": machine.steal,
-            "network_bytes": machine.network_bytes,
-            "disk_bytes": machine.disk_bytes,
-            "cpu_seconds": _round_seconds(process),
-            "thread_cpu_seconds": _round_seconds(thread),
-            "switches": int(switches),
-            "machine_cpu_seconds": machine.cpu_seconds,
-            "worker_cpu_seconds": _round_seconds(ran_below) if below or ran_below else None,
-            "worker_delay_seconds": _round_seconds(delayed) if self._workers else None,
-            "throttled_seconds": limited,
+            **{
+                name: round(value) if isinstance(used[name], int) else _round_seconds(value)
+                for name, value in shared.items()
+            },
         }
 
 
