@@ -23,23 +23,22 @@ from stash.measure.linux.processes import pin_rank
 from stash.measure.protocol.orders import current_orders
 
 WRAPS: Mapping[str, str] = {
-    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_settings:wrap_barriers",
+    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives",
     "torch.distributed._functional_collectives": "wraps.scope:wrap_functional",
     "torch.distributed.pipelining.stage": "wraps.waits:wrap_stages",
-    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
+    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
     "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
     "torch.distributed.fsdp._fully_shard._fsdp_param_group": "wraps.waits:wrap_param_group",
     "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
     "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
     "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",
-    "torch.utils.data.dataloader": "wraps.loader:wrap wraps.trial_changes:wrap_loaders",
-    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers wraps.trial_changes:wrap_fetchers",
-    "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
+    "torch.utils.data.dataloader": "wraps.loader:wrap",
+    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers",
     "torch._dynamo.callback": "wraps.stages:wrap_compilation",
-    "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
+    "torch.autograd": "wraps.steps:wrap_backward",
     "torch._functorch.eager_transforms": "wraps.steps:wrap_functorch",
-    "torch.optim.optimizer": "wraps.trial_changes:seed runner.ladder_runner:start",
+    "torch.optim.optimizer": "runner.ladder_runner:start",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
     "torch.serialization": "wraps.opened_files:guard_torch_save",
@@ -63,6 +62,17 @@ WRAPS: Mapping[str, str] = {
     "pytorch_lightning.trainer.trainer": "wraps.frameworks:wrap_lightning",
 }
 """What to call with which module, once it was imported, one after the other; each lives with the thing it wraps."""
+
+TRIAL: Mapping[str, str] = {
+    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_settings:wrap_barriers",
+    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
+    "torch.utils.data.dataloader": "wraps.loader:wrap wraps.trial_changes:wrap_loaders",
+    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers wraps.trial_changes:wrap_fetchers",
+    "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
+    "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
+    "torch.optim.optimizer": "wraps.trial_changes:seed runner.ladder_runner:start",
+}
+"""What differs from that in a trial of ``stash fix``."""
 
 WATCHED: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.stages:wrap_collectives",
@@ -101,7 +111,8 @@ def start() -> None:
         os.environ.update(frameworks.quiet_variables(orders.files.discarded))
     guard.protect_files(orders)
     report_crashes(orders)
-    sys.meta_path.insert(0, PostImport(dict(WRAPS)))
+    of_trial = {} if orders.trial is None else TRIAL
+    sys.meta_path.insert(0, PostImport({**WRAPS, **of_trial}))
 
 
 def _pin_once(launch: int, place: tuple[int, int]) -> None:

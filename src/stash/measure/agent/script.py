@@ -237,14 +237,23 @@ def wrap(owner: Any, name: str, around: Callable[..., Any], *args: Any, **kwargs
     put(owner, **{name: around(getattr(owner, name), *args, **kwargs)})
 
 
+def surround(owner: Any, name: str, body: Callable[..., Any]) -> None:
+    """The same with ``body(original, *args, **kwargs)``; costs a Python call more than ``wrap``."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return body(original, *args, **kwargs)
+
+    put(owner, **{name: wrapper})
+
+
 def after(owner: Any, name: str, act: Callable[..., object]) -> None:
     """Have ``act`` called after each return from a function of a module or class, with what that was given."""
-    function = getattr(owner, name)
 
-    @functools.wraps(function)
-    def followed(*args: Any, **kwargs: Any) -> Any:
+    def run_both(function: Function, *args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         act(*args, **kwargs)
         return result
 
-    put(owner, **{name: followed})
+    surround(owner, name, run_both)

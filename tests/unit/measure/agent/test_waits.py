@@ -18,7 +18,6 @@ from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import scope, waits
 from stash.measure.agent.wraps.scope import wrap_functional
 from stash.measure.agent.wraps.waits import (
-    GroupCalls,
     Ledger,
     remember_works,
     steps_of,
@@ -121,9 +120,9 @@ def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when
 
 def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger):
     ledger.begin()
-    ledger._marks.here = False
-    ledger.outer(("0", "all_gather"), 4, ledger._marks.now)  # 1 to 3
-    ledger._marks.here = True
+    ledger.last_block.marks.here = False
+    ledger.outer(("0", "all_gather"), 4, ledger.last_block.marks.now)  # 1 to 3
+    ledger.last_block.marks.here = True
     ledger.outer(("0", "all_gather"), -1, lambda: None)  # the step's stream waits for half of it
     ledger.end(steps=1)
     assert ledger.waits() == {"group/all_gather": 1.0}
@@ -179,12 +178,12 @@ def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart():
 
 def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger):
     ledger.begin()  # 0
-    ledger.pass_begins((0, "F", 0))  # 1
-    ledger.pass_ends()  # 2
+    ledger.note_pass((0, "F", 0))  # 1
+    ledger.note_pass("end")  # 2
     ledger.outer(("0", "recv"), 4, lambda: None)  # 3 to 4
     ledger.outer(("1", "all_reduce"), 4, lambda: None)  # 5 to 6
-    ledger.pass_begins((0, "B", 0))  # 7
-    ledger.pass_ends()  # 8
+    ledger.note_pass((0, "B", 0))  # 7
+    ledger.note_pass("end")  # 8
     ledger.step_ended()  # 9
     ledger.end(steps=1)
     assert ledger.last_block.passes == [[((0, "F", 0), 5.0), ((0, "B", 0), 1.0), (None, 2.0)]]
@@ -285,7 +284,7 @@ def test_pytorchs_stages_have_the_passes_that_are_noted():
 
 def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledger):
     ledger.begin()
-    ledger._marks.here = False
+    ledger.last_block.marks.here = False
     ledger.outer(("0", "all_gather"), 8, lambda: None)
     ledger.end(steps=1)
     use = ledger.last_block.uses["0", "all_gather"]
@@ -294,7 +293,7 @@ def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledg
 
 def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger):
     ledger.begin()
-    ledger._marks.captures = True
+    ledger.last_block.marks.captures = True
     assert ledger.outer(("0", "all_reduce"), 8, lambda: "result") == "result"
     ledger.end(steps=1)
     assert not ledger.last_block.uses
@@ -330,4 +329,4 @@ def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(
     assert ledger.waits() == {}
     ledger.phase_ends()
     assert ledger.phase_seconds() == {"train": 3.0, "rollout": 1.0}
-    assert ledger.totals == {("phase:", "train"): GroupCalls(), ("phase:", "rollout"): GroupCalls()}
+    assert {use[:2] for use in ledger.totals.values()} == {(0, 0)}

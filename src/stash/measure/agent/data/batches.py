@@ -40,6 +40,12 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, sys.modules["torch"].Tensor)
 
 
+def is_in_worker() -> bool:
+    """Whether this process is a loader's worker."""
+    workers = sys.modules.get("torch.utils.data")
+    return workers is not None and workers.get_worker_info() is not None
+
+
 def is_array(value: Any) -> bool:
     """Whether it is an array of numpy, which holds numbers (arrays of objects are passed over)."""
     numpy = sys.modules.get("numpy")

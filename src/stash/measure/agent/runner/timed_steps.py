@@ -112,7 +112,7 @@ def time_steps(
     lengths = _step_lengths(rank, clock, stamped, own)
     if "step_delays" in found and len(found["step_delays"]) == steps:
         found["step_delays"] = delays_within(found["step_delays"], lengths, paused)
-    if ledger.has_lost_calls:
+    if ledger.last_block.lost:
         rank.note(
             "steps have more collectives than Stash keeps: what the last of a block are waited for is not seen"
         )

@@ -25,7 +25,6 @@ from stash.measure.agent.script import Function
 from stash.measure.agent.wraps.groups import (
     ALWAYS_WORK,
     LOCAL,
-    Call,
     NodePart,
     answer_alone,
     default_group,
@@ -326,7 +325,7 @@ def _run_confined(name: str, original: Function, arguments: dict[str, Any], grou
             script.note(
                 "a process group that no step of the warm-up used is not exchanged over under the rung node"
             )
-    return answer_alone(name, Call(arguments, max(group.rank(), 0), group.size()))
+    return answer_alone(name, arguments, max(group.rank(), 0), group.size())
 
 
 def payload_bytes(arguments: Iterable[Any]) -> int:

@@ -48,15 +48,15 @@ def has_stopped_recording() -> bool:
     return _Process.rests
 
 
-def settings() -> TrialSettings | None:
-    """What is changed now; None outside a trial."""
+def settings() -> TrialSettings:
+    """What is changed now; nothing outside a trial."""
     orders = current_orders()
-    return None if orders is None or orders.trial is None else {**orders.trial, **_Process.turn}
+    return {**((orders and orders.trial) or {}), **_Process.turn}
 
 
 def find_setting(name: str) -> dict[str, Any]:
     """The settings of that name; none are."""
-    found = (settings() or {}).get(name)
+    found = settings().get(name)
     return dict(found) if isinstance(found, Mapping) else {}
 
 
@@ -187,8 +187,6 @@ def wrap_waits(torch: Any) -> None:
 
 def wrap_barriers(module: ModuleType) -> None:
     """Wrap barriers, of ``torch.distributed.distributed_c10d``."""
-    if settings() is None:
-        return
     script.wrap(module, "barrier", _leave_out, "barrier")
 
 
@@ -201,7 +199,7 @@ def _leave_out(wait: Any, name: str) -> Any:
             return wait(*args, **kwargs)
         key = site_of("wait")
         values = SITES[key]["values"] = SITES[key]["values"] or {"name": name, "seconds": 0.0}
-        if skips and key in ((settings() or {}).get("skip") or ()):
+        if skips and key in (settings().get("skip") or ()):
             return None
         began = time.perf_counter()
         try:
@@ -221,7 +219,7 @@ def _wrap_item(item: Any, before: Late) -> Any:
         if not self.is_cuda or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return item(self)
         key = site_of("item")
-        is_late = late and key == (settings() or {}).get("late")
+        is_late = late and key == settings().get("late")
         return before.read_late(self, item) if is_late else item(self)
 
     return wrapper
@@ -263,7 +261,7 @@ def wrap_copy(move: Any, torch: Any) -> Any:
         key, pinned = site_of("copy"), self.is_pinned()
         SITES[key]["values"] = {"non_blocking": bool(kwargs.get("non_blocking")), "pinned": pinned}
         if asked and pinned and not kwargs.get("non_blocking"):
-            kwargs["non_blocking"] = bool((settings() or {}).get("non_blocking"))
+            kwargs["non_blocking"] = bool(settings().get("non_blocking"))
         return move(self, *args, **kwargs)
 
     return wrapper

@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+import operator
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from stash.measure.agent import private, script
 from stash.measure.agent.script import Function
-from stash.measure.agent.wraps.wait_marks import DeviceMarks, HostMarks
 
 _WAITED = 20e-6
 """Seconds; who waits longer got what it waited for at the end of that, and not before."""
@@ -40,9 +41,55 @@ Pass = tuple[int, str, int]
 """Stage, what (``F``, ``B``, ``I``, ``W``), microbatch."""
 
 
-@dataclass(frozen=True)
-class GroupCalls:
-    """Of one group by one kind of collective, in a block."""
+class HostMarks:
+    """Moments on the host's clock."""
+
+    now = staticmethod(time.perf_counter)
+    here = True
+    """Whether what is called now keeps the work that the step is made of waiting."""
+    captures = False
+    """Whether it goes into a graph, of which an event tells nothing."""
+
+    @staticmethod
+    def done(mark: float) -> bool:
+        return True
+
+    @staticmethod
+    def seconds(mark: float) -> float:
+        return mark
+
+
+class DeviceMarks:
+    """Moments in the queue of a CUDA ``device``'s current stream, in seconds since this object was made."""
+
+    done = staticmethod(operator.methodcaller("query"))
+
+    def __init__(self, device: Any = None) -> None:
+        self._cuda = sys.modules["torch"].cuda
+        self._current = private.current_stream(self._cuda, device)
+        self._stream = self._current()
+        self._base = self.now()
+
+    @property
+    def here(self) -> bool:
+        """Of calls on other streams (FSDP2's) only what the step's own stream waits for them counts."""
+        return bool(self._current() == self._stream)
+
+    @property
+    def captures(self) -> bool:
+        return bool(self._cuda.is_current_stream_capturing())
+
+    def now(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._current())
+        return event
+
+    def seconds(self, mark: Any) -> float:
+        return float(self._base.elapsed_time(mark)) / 1e3
+
+
+class GroupCalls(NamedTuple):
+    """Of one group by one kind of collective."""
 
     calls: int = 0
     bytes: int = 0
@@ -53,27 +100,8 @@ class GroupCalls:
     unsure: float = 0.0
     """Beyond that at most, of those that were there some time before anybody waited for them."""
 
-    def add_call(self, size: int, seconds: float, under_way: float, unsure: float) -> GroupCalls:
-        """… and one call more; of a wait for what was called elsewhere ``size`` is negative."""
-        return GroupCalls(
-            calls=self.calls + (size >= 0),
-            bytes=self.bytes + max(size, 0),
-            seconds=self.seconds + seconds,
-            under_way=self.under_way + under_way,
-            unsure=self.unsure + unsure,
-        )
-
-
-@dataclass(frozen=True)
-class BlockWaits:
-    """What a block's steps waited for, and their passes."""
-
-    uses: dict[Key, GroupCalls] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
-    """Received in exchanges whose split sizes the script gives, by group: tokens of experts."""
-    passes: list[list[tuple[Pass | None, float]]] = field(default_factory=list)
-    """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
-    and the seconds of the step outside of passes."""
+    def plus(self, more: Iterable[Any]) -> GroupCalls:
+        return GroupCalls(*map(operator.add, self, more))
 
 
 class Flight:
@@ -84,20 +112,22 @@ class Flight:
         self.over: Any = None
 
 
-LoggedCall = tuple[Any, Any, Any, int, Any]
-"""(what, mark of its begin, of its end, bytes, what it waits for): a key; without an end a pass, or what ``steps_of``
-reads. What it waits for is a ``Flight``; of calls on other streams the mark of their end."""
-
-
 class CountedBlock:
     """What is called while a block's steps are counted, and what is known of the calls that are done."""
 
     def __init__(self, marks: Any) -> None:
         self.marks = marks
-        self.waits = BlockWaits()
         self.lost = False
         """There were more calls than a block keeps."""
-        self._log: deque[LoggedCall] = deque()
+        self.uses: dict[Key, GroupCalls] = {}
+        self.rows: Counter[str] = Counter()
+        """Received in exchanges whose split sizes the script gives, by group: tokens of experts."""
+        self.passes: list[list[tuple[Pass | None, float]]] = []
+        """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
+        and the seconds of the step outside of passes. Known at the block's end."""
+        self._log: deque[tuple[Any, Any, Any, Any, int, Flight | None]] = deque()
+        """(what, marks of its begin, of its end, and of its end on its own stream, bytes, flight); without the first
+        end a pass, or what ``steps_of`` reads. Bytes of a wait for what was called elsewhere are negative."""
         self._recent: deque[tuple[float, float]] = deque(maxlen=1000)
         """Begin and end of the last waits, in seconds; they never overlap."""
         self._others_seconds = 0.0
@@ -105,69 +135,58 @@ class CountedBlock:
         self._readings: list[tuple[Pass | str, float]] = []
         self._dispatched: tuple[list[int], list[int]] | None = None
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._log) > _MAX_MARKS
+    def has_room(self) -> bool:
+        """Whether another call is kept."""
+        self.lost = self.lost or len(self._log) > _MAX_MARKS
+        return len(self._log) <= _MAX_MARKS
 
-    def lose_call(self) -> None:
-        """A call is not kept."""
-        self.lost = True
-
-    def add(
-        self, what: Any, began: Any, ended: Any = None, size: int = 0, other: Any = None
+    def add_call(
+        self, key: Key, began: Any, ended: Any, last: Any, size: int, flight: Flight | None = None
     ) -> None:
-        """As ``LoggedCall`` has it."""
-        self._log.append((what, began, ended, size, other))
+        """As the log has it."""
+        self._log.append((key, began, ended, last, size, flight))
+
+    def add_reading(self, what: Pass | str) -> None:
+        """As ``steps_of`` reads it."""
+        now = self.marks.now()
+        self._log.append((what, now, None, now, 0, None))
 
     def note_dispatch(self, group: str, given: list[int], taken: list[int]) -> None:
         """As in ``Ledger``."""
         if self._dispatched == (taken, given):
             self._dispatched = None
-            return
-        self._dispatched = given, taken
-        self.waits.rows[group] = self.waits.rows.get(group, 0) + sum(taken)
-
-    def close(self) -> BlockWaits:
-        """The device's queue is empty: all that is known."""
-        self.settle()
-        self.waits = replace(self.waits, passes=steps_of(self._readings))
-        return self.waits
+        else:
+            self._dispatched = given, taken
+            self.rows[group] += sum(taken)
 
     def cut(self) -> None:
         """A step ends; what is done by then is added up, once there is anything."""
-        log = self._log
-        if len(log) != 1 or log[0][0] != "cut":
-            self.settle()
-            log.append(("cut", self.marks.now(), None, 0, None))
+        if self._log and self._log[-1][0] == "cut":
+            self._log.pop()
         else:
-            log[0] = ("cut", self.marks.now(), None, 0, None)
+            self.settle()
+        self.add_reading("cut")
+
+    def close(self) -> None:
+        """The device's queue is empty: all is known."""
+        self.settle()
+        self.passes = steps_of(self._readings)
 
     def settle(self) -> None:
         """Add up what is done."""
-        seconds, done = self.marks.seconds, self.marks.done
-        while self._log:
-            what, began, ended, size, other = self._log[0]
-            last = (
-                began
-                if ended is None
-                else ended
-                if other is None or isinstance(other, Flight)
-                else other
-            )
-            if not done(last):
-                return
-            self._log.popleft()
+        seconds = self.marks.seconds
+        while self._log and self.marks.done(self._log[0][3]):
+            what, began, ended, last, size, flight = self._log.popleft()
+            start = seconds(began)
             if ended is None:
-                self._readings.append((what, seconds(began) - self._others_seconds))
+                self._readings.append((what, start - self._others_seconds))
                 continue
-            start, end = seconds(began), seconds(ended)
-            under_way = unsure = 0.0
-            if isinstance(other, Flight):
-                under_way, unsure = self._flight_seconds(other, start, end)
-            elif size >= 0:  # else a wait for what was called elsewhere
-                under_way = seconds(last) - start
-            before = self.waits.uses.get(what, GroupCalls())
-            self.waits.uses[what] = before.add_call(size, end - start, under_way, unsure)
+            end, is_call = seconds(ended), size >= 0
+            under_way, unsure = seconds(last) - start if is_call else 0.0, 0.0
+            if flight is not None:
+                under_way, unsure = self._flight_seconds(flight, start, end)
+            use = self.uses.get(what, GroupCalls())
+            self.uses[what] = use.plus((is_call, max(size, 0), end - start, under_way, unsure))
             if what[0] != PHASE and end > start:
                 self._recent.append((start, end))
             if what[1] in HANDED_ON:
@@ -192,8 +211,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.counts = False
-        self._block = CountedBlock(HostMarks())
-        """The last one."""
+        self.last_block = CountedBlock(HostMarks())
         self._inside = False
         self._begun: dict[int, Flight] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
@@ -205,31 +223,13 @@ class Ledger:
         self._phase: tuple[str, Any] | None = None
         """What the script named, and the mark of its begin; ``None`` for that while nothing is counted."""
 
-    @property
-    def last_block(self) -> BlockWaits:
-        """In the last block."""
-        return self._block.waits
-
-    @property
-    def has_lost_calls(self) -> bool:
-        """There were more calls than a block keeps."""
-        return self._block.lost
-
-    @property
-    def _marks(self) -> Any:
-        return self._block.marks
-
-    @property
-    def _is_keeping(self) -> bool:
-        return self.counts and not self._block.is_full
-
     def begin(self, device: Any = None) -> None:
         """A block's measured steps begin, of a CUDA ``device`` or of the host."""
-        self._block = CountedBlock(HostMarks() if device is None else DeviceMarks(device))
-        self.counts = True
+        block = CountedBlock(HostMarks() if device is None else DeviceMarks(device))
+        self.last_block, self.counts = block, True
         if self._phase is not None:
-            self._phase = self._phase[0], self._marks.now()
-        self._block.add("cut", self._marks.now())
+            self._phase = self._phase[0], block.marks.now()
+        block.cut()
 
     def end(self, steps: int) -> None:
         """They are over, and the device's queue is empty; ``steps`` in which everything was exchanged, or none."""
@@ -237,93 +237,92 @@ class Ledger:
         self.phase_ends()
         self.counts = False
         self._phase = None if open_phase is None else (open_phase[0], None)
-        waits = self._block.close()
+        self.last_block.close()
         self.steps += steps
-        for key, use in waits.uses.items() if steps else ():
-            before = self.totals.get(key, GroupCalls())
-            self.totals[key] = replace(
-                before, calls=before.calls + use.calls, bytes=before.bytes + use.bytes
-            )
+        for key, use in self.last_block.uses.items() if steps else ():
+            self.totals[key] = use.plus(self.totals.get(key, GroupCalls()))
 
     def waits(self) -> dict[str, float]:
         """Seconds of the last block by group and kind, as ``"dp/all_reduce"``."""
-        found: dict[str, float] = {}
-        for name, use in self._iter_groups():
-            found[name] = found.get(name, 0.0) + use.seconds
-        return found
+        return {name: use.seconds for name, use in self._uses_by_name().items()}
 
-    def _iter_groups(self) -> Iterator[tuple[str, GroupCalls]]:
+    def under_way(self) -> dict[str, float]:
+        """Seconds in which calls of the last block were under way, named as ``waits``; without what is unknown."""
+        return {
+            name: use.under_way
+            for name, use in self._uses_by_name().items()
+            if use.unsure <= _UNSURE * (use.under_way + use.unsure)
+        }
+
+    def _uses_by_name(self) -> dict[str, GroupCalls]:
+        found: dict[str, GroupCalls] = {}
         for (group, kind), use in self.last_block.uses.items():
             if group != PHASE:
-                yield f"{self.names.get(group, UNNAMED)}/{kind}", use
+                name = f"{self.names.get(group, UNNAMED)}/{kind}"
+                found[name] = use.plus(found.get(name, GroupCalls()))
+        return found
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds of the last block in what the script named, by name."""
-        return {
-            kind: use.seconds
-            for (group, kind), use in self.last_block.uses.items()
-            if group == PHASE
-        }
+        uses = self.last_block.uses.items()
+        return {kind: use.seconds for (group, kind), use in uses if group == PHASE}
 
     def received_rows(self) -> dict[str, int]:
         """Rows that ranks of a group sent to this one in the last block, by the group's name."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for group, rows in self.last_block.rows.items():
-            name = self.names.get(group, UNNAMED)
-            found[name] = found.get(name, 0) + rows
-        return found
+            found[self.names.get(group, UNNAMED)] += rows
+        return dict(found)
 
     def note_dispatch(self, group: str, given: list[int], taken: list[int]) -> None:
         """Rows by rank go out, and come in; what goes back where the last ones came from is an answer to them."""
         if self.counts and not self._inside:
-            self._block.note_dispatch(group, given, taken)
+            self.last_block.note_dispatch(group, given, taken)
 
     def phase_begins(self, name: str) -> bool:
         """The script begins what it calls ``name``; whether it counts: within another it belongs to that."""
         if self._phase is not None:
             return False
-        self._phase = name, self._marks.now() if self.counts else None
+        self._phase = name, self.last_block.marks.now() if self.counts else None
         return True
 
     def phase_ends(self) -> None:
         """What it named last is over."""
-        if self._phase is None:
-            return
-        name, began = self._phase
-        self._phase = None
-        if self._is_keeping and began is not None:
-            self._block.add((PHASE, name), began, self._marks.now(), -1)
+        if self._phase is not None:
+            (name, began), self._phase = self._phase, None
+            if began is not None and self.counts and self.last_block.has_room():
+                now = self.last_block.marks.now()
+                self.last_block.add_call((PHASE, name), began, now, now, -1)
 
     def outer(
         self, key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None
     ) -> Any:
         """Run a collective, or a wait for that in ``flight``."""
-        if not self.counts or self._inside:
-            return call()
-        if self._block.is_full:
-            self._block.lose_call()
-            return call()
-        if self._marks.captures:
+        block = self.last_block
+        marks = block.marks
+        if not self.counts or self._inside or not block.has_room() or marks.captures:
             return call()
         self._inside = True
-        here, began = self._marks.here, self._marks.now()
+        here, began = marks.here, marks.now()
         try:
             return call()
         finally:
-            ended = self._marks.now()
-            self._block.add(key, began, ended if here else began, size, flight if here else ended)
+            ended = marks.now()
+            block.add_call(
+                key, began, ended if here else began, ended, size, flight if here else None
+            )
             self._inside = False
 
     @property
     def is_on_device(self) -> bool:
         """Whether a block is under way whose marks are events."""
-        return self.counts and isinstance(self._marks, DeviceMarks)
+        return self.counts and isinstance(self.last_block.marks, DeviceMarks)
 
     def note_call(self, key: Key, size: int) -> None:
         """A call that makes nobody wait by itself."""
-        if self._is_keeping and not self._inside:
-            now = self._marks.now()
-            self._block.add(key, now, now, size)
+        if self.counts and not self._inside and self.last_block.has_room():
+            now = self.last_block.marks.now()
+            self.last_block.add_call(key, now, now, now, size)
 
     def goes_on(self, handle: Any, key: Key, work: Any = None) -> None:
         """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for.
@@ -332,42 +331,25 @@ class Ledger:
         """
         if len(self._begun) > _MAX_UNWAITED:
             self._begun.clear()
-        flight = Flight(key, self._marks.now())
-        self._begun[handle] = flight
+        now = self.last_block.marks.now
+        flight = self._begun[handle] = Flight(key, now())
         if work is None or self.is_on_device or key[1] in HANDED_ON:
             return
-        marks = self._marks
         with contextlib.suppress(RuntimeError, AttributeError):  # works without futures
-            work.get_future().add_done_callback(lambda _: setattr(flight, "over", marks.now()))
+            work.get_future().add_done_callback(lambda _: setattr(flight, "over", now()))
 
     def waited_for(self, handle: Any) -> Flight | None:
         """Which collective's end is waited for now."""
         return self._begun.pop(handle, None)
 
-    def pass_begins(self, which: Pass) -> None:
-        """A stage of a pipeline begins with a microbatch."""
-        if self._is_keeping:
-            self._block.add(which, self._marks.now())
-
-    def pass_ends(self) -> None:
-        if self._is_keeping:
-            self._block.add("end", self._marks.now())
+    def note_pass(self, which: Pass | str) -> None:
+        """A stage of a pipeline begins with a microbatch, or (``"end"``) is through with it."""
+        if self.counts and self.last_block.has_room():
+            self.last_block.add_reading(which)
 
     def step_ended(self) -> None:
         """Add up what is done, between steps."""
-        self._block.cut()
-
-    def under_way(self) -> dict[str, float]:
-        """Seconds in which calls of the last block were under way, named as ``waits``; without what is unknown."""
-        found: dict[str, tuple[float, float]] = {}
-        for name, use in self._iter_groups():
-            known, unsure = found.get(name, (0.0, 0.0))
-            found[name] = known + use.under_way, unsure + use.unsure
-        return {
-            name: known
-            for name, (known, unsure) in found.items()
-            if unsure <= _UNSURE * (known + unsure)
-        }
+        self.last_block.cut()
 
 
 def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pass | None, float]]]:
@@ -376,21 +358,22 @@ def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pa
     A reading is taken as each pass begins, one (``"end"``) as it ends, and one (``"cut"``) between steps. A pass
     lasts until the next one of its step begins: what is done with its result belongs to it.
     """
-    steps: list[list[tuple[Pass | None, float]]] = []
-    step: list[tuple[Pass, float]] = []
-    ended = cut = 0.0
+    steps: list[list[tuple[Any, float]]] = []
+    step: list[tuple[Any, float]] = []
+    cut = 0.0
     for which, reading in readings:
-        if which == "end":
-            ended = reading
-        elif not isinstance(which, str):
+        if which != "cut":
             step.append((which, reading))
-        else:
-            if step:
-                begins = [*(at for _, at in step), ended]
-                took = [after - before for before, after in itertools.pairwise(begins)]
-                rest = reading - cut - (ended - begins[0])
-                steps.append([*zip((each for each, _ in step), took, strict=True), (None, rest)])
-            step, cut = [], reading
+            continue
+        if step:
+            _, ended = step[-1]
+            begun = [each for each in step if each[0] != "end"]
+            following = [at for _, at in begun[1:]] + [ended]
+            took = [
+                (name, after - at) for (name, at), after in zip(begun, following, strict=True)
+            ]
+            steps.append([*took, (None, reading - cut - (ended - step[0][1]))])
+        step, cut = [], reading
     return steps
 
 
@@ -417,18 +400,14 @@ def remember_works(result: Any, key: Key, operations: Any = None) -> None:
 
 def wrap_work(c10d: ModuleType) -> None:
     """Count what waits for a ``Work`` take, and stamp them."""
-    work = getattr(c10d, "Work", None)
-    if work is None:
-        return
-    original = work.wait
+    original = c10d.Work.wait
 
     @functools.wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return wait_in_flight(
-            ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs)
-        )
+        call = functools.partial(original, self, *args, **kwargs)
+        return wait_in_flight(ledger.waited_for(id(self)), call)
 
-    script.put(work, wait=wait)
+    script.put(c10d.Work, wait=wait)
 
 
 def wait_in_flight(flight: Flight | None, call: Callable[[], Any]) -> Any:
@@ -479,10 +458,10 @@ def _note_pass(original: Function, kind: str) -> Function:
     @functools.wraps(original)
     def wrapper(self: Any, chunk: int, *args: Any, **kwargs: Any) -> Any:
         half = kind == "B" and not (args[1] if len(args) > 1 else kwargs.get("full_backward", True))
-        ledger.pass_begins((int(self.stage_index), "I" if half else kind, chunk))
+        ledger.note_pass((int(self.stage_index), "I" if half else kind, chunk))
         try:
             return original(self, chunk, *args, **kwargs)
         finally:
-            ledger.pass_ends()
+            ledger.note_pass("end")
 
     return wrapper
