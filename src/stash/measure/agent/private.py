@@ -14,7 +14,7 @@ from operator import attrgetter, methodcaller
 from types import FrameType
 from typing import Any
 
-from stash.measure.agent.script import Function, put, wrap
+from stash.measure.agent.script import Function, put, surround, wrap
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "torch": (
@@ -79,49 +79,43 @@ def is_iterable(loader: Any) -> bool:
     return bool(loader._dataset_kind == 1)
 
 
-def wrap_iterators(dataloader: Any, wrapped: Function) -> None:
-    """Put ``wrapped(original)`` in place of both methods that give a loader's iterator its indices.
+def surround_iterators(dataloader: Any, body: Function) -> None:
+    """Have both methods that give a loader's iterator its indices go through ``body``, as ``script.surround`` does.
 
     ``dataloader`` is the module ``torch.utils.data.dataloader``.
     """
     for name in ("__init__", "_reset"):
-        wrap(dataloader._BaseDataLoaderIter, name, wrapped)
+        surround(dataloader._BaseDataLoaderIter, name, body)
 
 
-def wrap_starting_over(dataloader: Any, wrapped: Function) -> None:
+def surround_starting_over(dataloader: Any, body: Function) -> None:
     """The same for the method that starts an iterator over, of every class that has its own, now or later."""
-    base = dataloader._BaseDataLoaderIter
-    for cls in (base, *base.__subclasses__()):
-        _wrap_own(cls, {"_reset": wrapped})
-    _wrap_subclasses(base, {"_reset": wrapped})
+    _surround_family(dataloader._BaseDataLoaderIter, {"_reset": body})
 
 
-def wrap_loaders(dataloader: Any, making: Function, looping: Function) -> None:
-    """The same for the methods of loaders that make an iterator, and that give one to a loop."""
-    wraps = {"_get_iterator": making, "__iter__": looping}
-    _wrap_own(dataloader.DataLoader, wraps)
-    _wrap_subclasses(dataloader.DataLoader, wraps)
+def surround_loops(dataloader: Any, looping: Function, making: Function | None = None) -> None:
+    """The same for the methods of loaders that give an iterator to a loop, and that make one."""
+    bodies = {"__iter__": looping} | ({} if making is None else {"_get_iterator": making})
+    _surround_family(dataloader.DataLoader, bodies)
 
 
 def wrap_handing_out(dataloader: Any, wrapped: Function) -> None:
-    """The same for where every loader's iterator hands out its next batch."""
+    """Put ``wrapped(original)`` where every loader's iterator hands out its next batch."""
     wrap(dataloader._BaseDataLoaderIter, "__next__", wrapped)
 
 
-def _wrap_own(cls: Any, wraps: Mapping[str, Function]) -> None:
-    for name, wrapped in wraps.items():
-        if name in vars(cls):
-            put(cls, **{name: wrapped(vars(cls)[name])})
+def _surround_family(base: Any, bodies: Mapping[str, Function]) -> None:
+    def surround_own(cls: Any) -> None:
+        for name in bodies.keys() & vars(cls).keys():
+            surround(cls, name, bodies[name])
 
+    def init_subclass(derived: Any, /, **arguments: Any) -> None:
+        super(base, derived).__init_subclass__(**arguments)
+        surround_own(derived)
 
-def _wrap_subclasses(cls: Any, wraps: Mapping[str, Function]) -> None:
-    """Wrap what classes that are yet to be derived from ``cls`` override."""
-
-    def wrap_subclass(derived: Any, /, **arguments: Any) -> None:
-        super(cls, derived).__init_subclass__(**arguments)
-        _wrap_own(derived, wraps)
-
-    put(cls, __init_subclass__=classmethod(wrap_subclass))
+    for cls in (base, *base.__subclasses__()):
+        surround_own(cls)
+    put(base, __init_subclass__=classmethod(init_subclass))
 
 
 def count_batches(loader: Any) -> int | None:

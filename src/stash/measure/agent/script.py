@@ -239,13 +239,17 @@ def wrap(owner: Any, name: str, around: Callable[..., Any], *args: Any, **kwargs
 
 def surround(owner: Any, name: str, body: Callable[..., Any]) -> None:
     """The same with ``body(original, *args, **kwargs)``; costs a Python call more than ``wrap``."""
-    original = getattr(owner, name)
+    wrap(owner, name, functools.partial(surrounded, body))
+
+
+def surrounded(body: Callable[..., Any], original: Function) -> Function:
+    """``body(original, *args, **kwargs)`` as a function of the original's name."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return body(original, *args, **kwargs)
 
-    put(owner, **{name: wrapper})
+    return wrapper
 
 
 def after(owner: Any, name: str, act: Callable[..., object]) -> None:

@@ -40,31 +40,20 @@ _followed: WeakSet[type[Any]] = WeakSet()
 def wrap_loaders(module: ModuleType) -> None:
     """Tell of every wait for a loader's iterator and for its batches (``torch.utils.data.dataloader``)."""
     private.wrap_handing_out(module, _tell_of_wait)
-    private.wrap_loaders(module, making=lambda make: make, looping=_tell_of_start)
+    private.surround_loops(module, _tell_of_start)
 
 
-def _tell_of_start(get_iterator: Function) -> Function:
-    @functools.wraps(get_iterator)
-    def wrapper(self: Any) -> Any:
-        listener = script.bus.listener
-        return (
-            listener.loops.started(self, get_iterator, self)
-            if listener.listens
-            else get_iterator(self)
-        )
-
-    return wrapper
+def _tell_of_start(get_iterator: Function, loader: Any) -> Any:
+    return script.listener().loops.started(loader, get_iterator, loader)
 
 
 def _tell_of_wait(hand_out: Function) -> Function:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
         listener = script.bus.listener
-        return (
-            listener.loops.waited(private.data_set(self), hand_out, self)
-            if listener.listens
-            else hand_out(self)
-        )
+        if not listener.listens:
+            return hand_out(self)
+        return listener.loops.waited(private.data_set(self), hand_out, self)
 
     return wrapper
 

@@ -162,8 +162,8 @@ def _set_flags(torch: Any) -> None:
 def wrap_loaders(module: ModuleType) -> None:
     """Wrap ``torch.utils.data.dataloader``: its loaders' settings, and what they hand out."""
     script.surround(module.DataLoader, "__init__", _make_loader)
-    script.wrap(module.DataLoader, "__iter__", _note_asking)
-    private.wrap_iterators(module, _note_loader)
+    script.surround(module.DataLoader, "__iter__", _note_asking)
+    private.surround_iterators(module, _note_loader)
     private.wrap_handing_out(module, _record_batches)
 
 
@@ -199,22 +199,14 @@ def _change_loader(arguments: MutableMapping[str, Any], asked: TrialSettings) ->
     arguments.update(new)
 
 
-def _note_asking(iterate: Function) -> Function:
-    @functools.wraps(iterate)
-    def asked_for(self: Any) -> Any:
-        self.__dict__["_stash_asked"] = time.perf_counter()
-        return iterate(self)
-
-    return asked_for
+def _note_asking(iterate: Function, self: Any) -> Any:
+    self.__dict__["_stash_asked"] = time.perf_counter()
+    return iterate(self)
 
 
-def _note_loader(begin: Function) -> Function:
-    @functools.wraps(begin)
-    def begun(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, loader, *args, **kwargs)
-        self._stash_of = loader
-
-    return begun
+def _note_loader(begin: Function, self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+    begin(self, loader, *args, **kwargs)
+    self._stash_of = loader
 
 
 def _record_batches(hand_out: Function) -> Function:
