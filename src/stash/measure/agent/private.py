@@ -68,12 +68,6 @@ def disable_subclasses() -> Any:
     return sys.modules["torch"]._C.DisableTorchFunctionSubclass()
 
 
-def wrap_functional_gradients(transforms: Any, wrapped: Function) -> None:
-    """Put ``wrapped(original)`` in place of what every gradient of ``torch.func`` comes from, if it is there."""
-    if hasattr(transforms, "grad_and_value_impl"):
-        wrap(transforms, "grad_and_value_impl", wrapped)
-
-
 def is_iterable(loader: Any) -> bool:
     """Whether its data set is an iterable one, without indices."""
     return bool(loader._dataset_kind == 1)
@@ -197,9 +191,9 @@ def dispatch_mode() -> Any:
 
 def has_dispatch_mode() -> bool:
     """Whether other code sees every operator already; modes must be left in the order opposite to their entering."""
-    from torch.utils._python_dispatch import _get_current_dispatch_mode
+    from torch.utils import _python_dispatch
 
-    return _get_current_dispatch_mode() is not None
+    return _python_dispatch._get_current_dispatch_mode() is not None
 
 
 def backward_pass() -> int | None:
@@ -220,12 +214,12 @@ def is_view(operator: Any) -> bool:
 
 def written_arguments(operator: Any) -> frozenset[int | str]:
     """The arguments that it writes into, by position and by name."""
-    written = [
-        (position, argument.name)
+    return frozenset(
+        key
         for position, argument in enumerate(operator._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    return frozenset(key for pair in written for key in pair)
+        for key in (position, argument.name)
+    )
 
 
 def is_strided(tensor: Any) -> bool:
@@ -233,22 +227,25 @@ def is_strided(tensor: Any) -> bool:
     return tensor.layout is sys.modules["torch"].strided and not tensor.is_nested
 
 
+_DENSE_PARTS = {
+    "torch.sparse_coo": "_indices _values",
+    "torch.sparse_csr": "crow_indices col_indices values",
+    "torch.sparse_bsr": "crow_indices col_indices values",
+    "torch.sparse_csc": "ccol_indices row_indices values",
+    "torch.sparse_bsc": "ccol_indices row_indices values",
+}
+
+
 def dense_parts(tensor: Any) -> list[Any]:
     """The ordinary tensors that a sparse or nested one is made of, as they are; raises for one of another kind."""
-    torch = sys.modules["torch"]
-    if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor.values()]
+    names = _DENSE_PARTS.get(str(tensor.layout), "values").split()
+    return [getattr(tensor, name)() for name in names]
 
 
 def has_compiled() -> bool:
     """Whether torch.compile has compiled anything in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return bool(dynamo is not None and dynamo.counters["stats"])
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["stats"])
 
 
 def not_compiled(hook: Function) -> Function:
@@ -269,11 +266,9 @@ def current_stream(cuda: Any, device: Any = None) -> Callable[[], Any]:
     ask: Any = getattr(core, "_cuda_getCurrentStream", None)
     if ask is None:  # a build without CUDA
         return partial(cuda.current_stream, device)
-    index = (
-        device
-        if device is None or isinstance(device, int)
-        else sys.modules["torch"].device(device).index
-    )
+    index = device
+    if device is not None and not isinstance(device, int):
+        index = sys.modules["torch"].device(device).index
     streams: dict[Any, Any] = {}
 
     def stream() -> Any:
@@ -379,15 +374,13 @@ _libraries: list[Any] = []
 """What was registered with the dispatcher, which lasts as long as these do."""
 
 
-def before_operator(
-    namespace: str, name: str, hook: Callable[[Callable[[], Any], tuple[Any, ...]], Any]
-) -> None:
-    """Have an operator's calls go through ``hook(call, arguments)``, those of compiled graphs too.
+def before_collective(name: str, hook: Callable[[Callable[[], Any], Any], Any]) -> None:
+    """Have a functional collective's calls go through ``hook(call, arguments)``, those of compiled graphs too.
 
     The kernel stands where the dispatcher would choose a backend: below autograd and tracing, above all devices.
     """
     torch = sys.modules["torch"]
-    packet = getattr(getattr(torch.ops, namespace), name, None)
+    packet = getattr(torch.ops._c10d_functional, name, None)
     if packet is None:  # of another version
         return
     operator, key = packet.default, torch._C.DispatchKey.BackendSelect
@@ -396,7 +389,7 @@ def before_operator(
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         return hook(lambda: operator.redispatch(keys & below, *args, **kwargs), args)
 
-    _libraries.append(torch.library.Library(namespace, "IMPL"))
+    _libraries.append(torch.library.Library("_c10d_functional", "IMPL"))
     _libraries[-1].impl(name, kernel, "BackendSelect", with_keyset=True)
 
 

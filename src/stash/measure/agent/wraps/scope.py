@@ -350,10 +350,8 @@ FUNCTIONAL = (
 def wrap_functional(module: ModuleType) -> None:
     """Put a kernel in front of functional collectives and of waits for them."""
     for name in FUNCTIONAL:
-        private.before_operator(
-            "_c10d_functional", name, functools.partial(_run_functional, name.rstrip("_"))
-        )
-    private.before_operator("_c10d_functional", "wait_tensor", _wait_tensor)
+        private.before_collective(name, functools.partial(_run_functional, name.rstrip("_")))
+    private.before_collective("wait_tensor", _wait_tensor)
 
 
 def _run_functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:

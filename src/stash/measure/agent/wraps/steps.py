@@ -225,7 +225,8 @@ def wrap_backward(module: ModuleType) -> None:
 
 def wrap_functorch(module: ModuleType) -> None:
     """The same for ``torch.func``; of ``torch._functorch.eager_transforms``."""
-    private.wrap_functional_gradients(module, _count_returning)
+    if hasattr(module, "grad_and_value_impl"):
+        script.wrap(module, "grad_and_value_impl", _count_returning)
 
 
 def _count_returning(gradients: Callable[..., T]) -> Callable[..., T]:
