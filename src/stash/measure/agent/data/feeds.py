@@ -405,7 +405,8 @@ class WatchedFeed(Feed):
     def real(self) -> Any:
         if self._iterator is None:
             self._iterator = iter(self._iterable)
-        return record_reads(own_tally(), self, time.perf_counter_ns(), next, self._iterator)
+        own_tally()
+        return record_reads(self, next, self._iterator)
 
     def start_over(self) -> bool:
         if iter(self._iterable) is self._iterable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import time
 import weakref
 from collections import deque
@@ -22,7 +23,7 @@ from typing import Any
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import Feed, FeedProgress, Handle
 from stash.measure.agent.data.reads import answer_calls, record_reads
-from stash.measure.agent.data.tally import find_tally, own_tally
+from stash.measure.agent.data.tally import own_tally
 from stash.measure.agent.script import Function
 
 _LATEST_DRAWS = 32
@@ -449,10 +450,7 @@ def wrap_fetchers(module: ModuleType) -> None:
 def _time_fetch(fetch: Function) -> Function:
     @functools.wraps(fetch)
     def wrapper(self: Any, possibly_batched_index: Any) -> Any:
-        since = time.perf_counter_ns()
-        shared = find_tally()
-        if shared is not None:
-            answer_calls(shared)
-        return record_reads(shared, self, since, fetch, self, possibly_batched_index)
+        answer_calls(os.getpid())
+        return record_reads(self, fetch, self, possibly_batched_index)
 
     return wrapper
