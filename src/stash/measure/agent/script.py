@@ -148,12 +148,6 @@ def active() -> bool:
     return bus.listener.listens
 
 
-def who_counts() -> Listener | None:
-    """Whom to tell of this process's steps; ``None`` if nobody is to know."""
-    own = bus.listener
-    return own if own.listens or own.counts else None
-
-
 def drifted() -> bool:
     """Whether the replicas of this very process have trained apart, whether it is still measured or not."""
     return bus.listener.has_drifted()

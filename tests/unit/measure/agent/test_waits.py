@@ -76,30 +76,18 @@ def test_waits_for_works_belong_to_what_was_called(ledger: Ledger):
     assert ledger.waited_for(id(works[0])) is None  # only once
 
 
-class Soon:
-    """A work that is over when it is asked to be."""
-
-    def get_future(self):
-        return self
-
-    def add_done_callback(self, call):
-        self.over = call
-
-
 def test_what_was_under_way_is_told_from_what_was_waited(ledger: Ledger):
     ledger.begin()  # 0
-    early, late = Soon(), Soon()
     key = ("0", "all_reduce")
     ledger.outer(key, 4, lambda: None)  # 1 to 2: nothing of it hides
-    ledger.goes_on(id(early), key, early)  # 3
-    early.over(None)  # 4: a second hides
-    ledger.goes_on(id(late), key, late)  # 5
-    waits.wait_in_flight(ledger.waited_for(id(early)), lambda: None)  # 6 to 7, when it was over
-    # 8 to 10, over at 9: 3 of 4 seconds hide, but for the one in which the other was waited for
-    waits.wait_in_flight(ledger.waited_for(id(late)), lambda: late.over(None))
+    ledger.goes_on(1, key)  # 3
+    ledger.goes_on(2, key)  # 4
+    waits.wait_in_flight(ledger.waited_for(1), lambda: None)  # 5 to 6: two of three seconds hide
+    # 7 to 8: two of four seconds hide, as in one the other was waited for
+    waits.wait_in_flight(ledger.waited_for(2), lambda: None)
     ledger.end(steps=1)
-    assert ledger.waits() == {"group/all_reduce": 1.0 + 1.0 + 2.0}
-    assert ledger.under_way() == {"group/all_reduce": 1.0 + 1.0 + 3.0}
+    assert ledger.waits() == {"group/all_reduce": 1.0 + 1.0 + 1.0}
+    assert ledger.under_way() == {"group/all_reduce": 1.0 + 3.0 + 3.0}
 
 
 def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when(

@@ -109,10 +109,13 @@ class OwnUpdate:
         """There is an optimizer of torch.optim's, whose steps will be noticed."""
         self.unneeded = True
 
-    def other_stepped(self) -> None:
-        """One stepped."""
+    def other_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """One stepped, which ends a step of the job unless it is captured into a CUDA graph."""
         self.unneeded = True
         self.others_steps += 1
+        listener = script.bus.listener
+        if (listener.listens or listener.counts) and not (_may_capture() and _is_captured()):
+            listener.stepped(optimizer)
 
     def backward(self, run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         """Run a backward pass and judge whether it ended a step; one inside another (checkpointing) is part of it."""
@@ -223,29 +226,24 @@ def _count_returning(gradients: Callable[..., T]) -> Callable[..., T]:
 
 def wrap_optimizer(module: ModuleType) -> None:
     """Notice every optimizer step of this process."""
+    module.register_optimizer_step_post_hook(own_update.other_stepped)
+    script.after(module.Optimizer, "__init__", own_update.other_made)
 
+
+@functools.cache
+def _may_capture() -> bool:
     from torch.version import cuda, hip
 
-    may_capture = bool(cuda or hip)
-
-    def note_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        own_update.other_stepped()
-        listener = script.who_counts()
-        if listener is not None and not (may_capture and _is_captured()):
-            listener.stepped(optimizer)
-
-    module.register_optimizer_step_post_hook(note_step)
-
-    script.after(module.Optimizer, "__init__", own_update.other_made)
+    return bool(cuda or hip)
 
 
 def _is_captured() -> bool:
     """Whether this step is being captured into a CUDA graph, whose replays are not seen."""
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is None or not cuda.is_initialized() or not cuda.is_current_stream_capturing():
-        return False
-    script.note("the optimizer step is captured in a CUDA graph, whose replays Stash cannot see")
-    return True
+    cuda: Any = sys.modules["torch"].cuda
+    is_captured = cuda.is_initialized() and cuda.is_current_stream_capturing()
+    if is_captured:
+        script.note("the optimizer step is captured in a CUDA graph, whose replays Stash cannot see")
+    return bool(is_captured)
 
 
 def wrap_scaler(module: ModuleType) -> None:
@@ -254,12 +252,10 @@ def wrap_scaler(module: ModuleType) -> None:
 
     @functools.wraps(step)
     def wrapper(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        listener = script.who_counts()
-        if listener is None or _is_captured():
-            return step(self, optimizer, *args, **kwargs)
         before = own_update.others_steps
         result = step(self, optimizer, *args, **kwargs)
-        if own_update.others_steps == before:
+        listener = script.bus.listener
+        if own_update.others_steps == before and (listener.listens or listener.counts):
             listener.skipped(optimizer)
         return result
 

@@ -8,7 +8,6 @@ in C++ is not here; a step's stage ``exchange`` is (``runner/stamps``).
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import operator
@@ -104,12 +103,11 @@ class GroupCalls(NamedTuple):
         return GroupCalls(*map(operator.add, self, more))
 
 
-class Flight:
-    """A call that goes on beside: what it is, when it began, and when it was over, where that is seen."""
+class Flight(NamedTuple):
+    """A call that goes on beside: what it is, and when it began."""
 
-    def __init__(self, key: Key, began: Any) -> None:
-        self.key, self.began = key, began
-        self.over: Any = None
+    key: Key
+    began: Any
 
 
 class CountedBlock:
@@ -194,16 +192,10 @@ class CountedBlock:
 
     def _flight_seconds(self, flight: Flight, began: float, ended: float) -> tuple[float, float]:
         """Seconds that a call was under way, and perhaps was: it was waited for from ``began`` to ``ended``."""
-        sent = self.marks.seconds(flight.began)
-        if flight.over is not None or ended - began > _WAITED:
-            over = ended if flight.over is None else min(ended, self.marks.seconds(flight.over))
-            return over - sent - self._waited_between(sent, over), 0.0
-        return ended - began, began - sent - self._waited_between(sent, began)
-
-    def _waited_between(self, begin: float, end: float) -> float:
-        """Seconds in which something was waited for."""
-        waits = itertools.takewhile(lambda wait: wait[1] > begin, reversed(self._recent))
-        return sum(max(0.0, min(end, ended) - max(begin, began)) for began, ended in waits)
+        sent, took = self.marks.seconds(flight.began), ended - began
+        others = itertools.takewhile(lambda wait: wait[1] > sent, reversed(self._recent))
+        beside = began - sent - sum(end - max(sent, begin) for begin, end in others)
+        return (took + beside, 0.0) if took > _WAITED else (took, beside)
 
 
 class Ledger:
@@ -324,19 +316,11 @@ class Ledger:
             now = self.last_block.marks.now()
             self.last_block.add_call(key, now, now, now, size)
 
-    def goes_on(self, handle: Any, key: Key, work: Any = None) -> None:
-        """What ``key`` names goes on beside until ``handle`` (a work, or a result's address) is waited for.
-
-        A ``work`` on the host says when it is over.
-        """
+    def goes_on(self, handle: int, key: Key) -> None:
+        """What ``key`` names goes on beside until ``handle`` (of a work, or a result's address) is waited for."""
         if len(self._begun) > _MAX_UNWAITED:
             self._begun.clear()
-        now = self.last_block.marks.now
-        flight = self._begun[handle] = Flight(key, now())
-        if work is None or self.is_on_device or key[1] in HANDED_ON:
-            return
-        with contextlib.suppress(RuntimeError, AttributeError):  # works without futures
-            work.get_future().add_done_callback(lambda _: setattr(flight, "over", now()))
+        self._begun[handle] = Flight(key, self.last_block.marks.now())
 
     def waited_for(self, handle: Any) -> Flight | None:
         """Which collective's end is waited for now."""
@@ -395,7 +379,7 @@ def remember_works(result: Any, key: Key, operations: Any = None) -> None:
     if operations is not None and len(works) == len(operations):
         kinds = [kind_of(each.op.__name__) for each in operations]
     for work, kind in zip(works, kinds, strict=True):
-        ledger.goes_on(id(work), (key[0], kind), work)
+        ledger.goes_on(id(work), (key[0], kind))
 
 
 def wrap_work(c10d: ModuleType) -> None:
