@@ -12,9 +12,10 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from stash.measure.agent import guard, script
 from stash.measure.agent.last_words import end_with_launcher, report_crashes
@@ -144,44 +145,26 @@ class PostImport(importlib.abc.MetaPathFinder):
             from stash.core.imports import prepare_torchvision
 
             prepare_torchvision()
-            return None
-        wrap = self._wraps.get(name)  # a look whether there is such a module is no import
-        if wrap is None:
+        if name not in self._wraps:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
-            if finder is self or find is None:
-                continue
-            spec: importlib.machinery.ModuleSpec | None = find(name, path, target)
+            spec = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _WrappingLoader(spec.loader, wrap, self._wraps)
+                if hasattr(spec.loader, "exec_module"):
+                    self._wrap_once_executed(spec.loader)
                 return spec
         return None
 
+    def _wrap_once_executed(self, loader: Any) -> None:
+        """Have the loader's next module wrapped; a look whether there is such a module is no import."""
+        execute = loader.exec_module
 
-class _WrappingLoader(importlib.abc.Loader):
-    """A loader that delegates, then has the finished module wrapped."""
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            execute(module)
+            for name in self._wraps.pop(module.__name__, "").split():
+                home, _, function = name.partition(":")
+                getattr(import_module(f"stash.measure.agent.{home}"), function)(module)
 
-    def __init__(self, loader: importlib.abc.Loader, wrap: str, to_come: dict[str, str]) -> None:
-        self._loader, self._wrap, self._to_come = loader, wrap, to_come
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        if self._to_come.pop(module.__name__, None) is None:
-            return
-        for name in self._wrap.split():
-            home, _, function = name.partition(":")
-            wrap: Callable[[ModuleType], None] = getattr(
-                import_module(f"stash.measure.agent.{home}"), function
-            )
-            wrap(module)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)
+        script.put(loader, exec_module=exec_module)

@@ -172,7 +172,7 @@ def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger):
     ledger.outer(("1", "all_reduce"), 4, lambda: None)  # 5 to 6
     ledger.note_pass((0, "B", 0))  # 7
     ledger.note_pass("end")  # 8
-    ledger.step_ended()  # 9
+    ledger.last_block.cut()  # 9
     ledger.end(steps=1)
     assert ledger.last_block.passes == [[((0, "F", 0), 5.0), ((0, "B", 0), 1.0), (None, 2.0)]]
 
@@ -252,7 +252,7 @@ def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger):
     stage.backward_one_chunk(0)
     stage.backward_one_chunk(1, full_backward=False)
     stage.backward_weight_one_chunk(1)
-    ledger.step_ended()
+    ledger.last_block.cut()
     ledger.end(steps=1)
     assert [which for which, _ in ledger.last_block.passes[0]] == [
         (2, "F", 0),

@@ -90,7 +90,7 @@ def time_steps(
         telling.append(rank.own_seconds)
         saving.append(rank.ledger.take_saving_seconds())
         clock.step(now, loops.is_between_epochs, saving[-1])
-        ledger.step_ended()
+        ledger.last_block.cut()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
     found, stamped = usage.until_now(), stamps.block_steps()

@@ -126,7 +126,7 @@ class OwnUpdate:
         try:
             # the first loss shows what is trained
             if not self.param_groups and (leaves := _find_leaves(tensors)):
-                self.param_groups = [{"params": leaves}]
+                self.param_groups.append({"params": leaves})
                 self._watched = _WatchedGradient(min(leaves, key=lambda leaf: leaf.numel()))
             # what the passes before left was used
             if self._cycle.length is None and self._watched and self._watched.has_changed():
@@ -156,7 +156,7 @@ class OwnUpdate:
             script.publish(ThreadEvent.BACKWARD_ENDED)
         self._returned += 1
         if self._returned == _LIKE_CYCLES:
-            self.param_groups = [{"params": list(batches.iter_tensors(found))}]
+            self.param_groups.append({"params": list(batches.iter_tensors(found))})
             script.note(
                 "the script has no torch.optim optimizer and no backward pass: each of its calls for gradients is "
                 "counted as a step; if that is wrong, write `stash.step()` after the update"

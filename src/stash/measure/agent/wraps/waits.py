@@ -131,7 +131,6 @@ class CountedBlock:
         self._others_seconds = 0.0
         """Waited for other stages so far."""
         self._readings: list[tuple[Pass | str, float]] = []
-        self._dispatched: tuple[list[int], list[int]] | None = None
 
     def has_room(self) -> bool:
         """Whether another call is kept."""
@@ -148,14 +147,6 @@ class CountedBlock:
         """As ``steps_of`` reads it."""
         now = self.marks.now()
         self._log.append((what, now, None, now, 0, None))
-
-    def note_dispatch(self, group: str, given: list[int], taken: list[int]) -> None:
-        """As in ``Ledger``."""
-        if self._dispatched == (taken, given):
-            self._dispatched = None
-        else:
-            self._dispatched = given, taken
-            self.rows[group] += sum(taken)
 
     def cut(self) -> None:
         """A step ends; what is done by then is added up, once there is anything."""
@@ -204,7 +195,6 @@ class Ledger:
     def __init__(self) -> None:
         self.counts = False
         self.last_block = CountedBlock(HostMarks())
-        self._inside = False
         self._begun: dict[int, Flight] = {}
         """Of works and results of functional collectives that nobody waited for yet."""
         self.names: dict[str, str] = {}
@@ -212,13 +202,14 @@ class Ledger:
         self.steps = 0
         self.totals: dict[Key, GroupCalls] = {}
         """In all blocks in which everything was exchanged, of so many steps."""
+        self._dispatched: tuple[list[int], list[int]] | None = None
         self._phase: tuple[str, Any] | None = None
         """What the script named, and the mark of its begin; ``None`` for that while nothing is counted."""
 
     def begin(self, device: Any = None) -> None:
         """A block's measured steps begin, of a CUDA ``device`` or of the host."""
         block = CountedBlock(HostMarks() if device is None else DeviceMarks(device))
-        self.last_block, self.counts = block, True
+        self.last_block, self.counts, self._dispatched = block, True, None
         if self._phase is not None:
             self._phase = self._phase[0], block.marks.now()
         block.cut()
@@ -268,8 +259,10 @@ class Ledger:
 
     def note_dispatch(self, group: str, given: list[int], taken: list[int]) -> None:
         """Rows by rank go out, and come in; what goes back where the last ones came from is an answer to them."""
-        if self.counts and not self._inside:
-            self.last_block.note_dispatch(group, given, taken)
+        if self.counts:
+            is_answer = self._dispatched == (taken, given)
+            self._dispatched = None if is_answer else (given, taken)
+            self.last_block.rows[group] += 0 if is_answer else sum(taken)
 
     def phase_begins(self, name: str) -> bool:
         """The script begins what it calls ``name``; whether it counts: within another it belongs to that."""
@@ -292,9 +285,9 @@ class Ledger:
         """Run a collective, or a wait for that in ``flight``."""
         block = self.last_block
         marks = block.marks
-        if not self.counts or self._inside or not block.has_room() or marks.captures:
+        if not self.counts or not block.has_room() or marks.captures:
             return call()
-        self._inside = True
+        self.counts = False  # what it calls in turn is part of it
         here, began = marks.here, marks.now()
         try:
             return call()
@@ -303,7 +296,7 @@ class Ledger:
             block.add_call(
                 key, began, ended if here else began, ended, size, flight if here else None
             )
-            self._inside = False
+            self.counts = True
 
     @property
     def is_on_device(self) -> bool:
@@ -312,7 +305,7 @@ class Ledger:
 
     def note_call(self, key: Key, size: int) -> None:
         """A call that makes nobody wait by itself."""
-        if self.counts and not self._inside and self.last_block.has_room():
+        if self.counts and self.last_block.has_room():
             now = self.last_block.marks.now()
             self.last_block.add_call(key, now, now, now, size)
 
@@ -330,10 +323,6 @@ class Ledger:
         """A stage of a pipeline begins with a microbatch, or (``"end"``) is through with it."""
         if self.counts and self.last_block.has_room():
             self.last_block.add_reading(which)
-
-    def step_ended(self) -> None:
-        """Add up what is done, between steps."""
-        self.last_block.cut()
 
 
 def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pass | None, float]]]:
