@@ -260,7 +260,7 @@ def _votes(part: Any, depth: int, single: bool = False) -> Votes:
         of_elements = _intersect_votes(_votes(element, depth + 1, single=True) for element in part)
         alike = len(set(map(type, part))) == 1
         return of_elements | {len(part)} if alike else of_elements
-    named = [part.get(name) for name in _FIRST] if isinstance(part, Mapping) else []
+    named: list[Any] = [part.get(name) for name in _FIRST] if isinstance(part, Mapping) else []
     rows = [value for value in named if is_tensor(value) and value.dim() > 1]
     values = rows or list_contents(part)
     return _intersect_votes(_votes(value, depth + 1, single) for value in values)

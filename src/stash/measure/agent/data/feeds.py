@@ -51,9 +51,7 @@ class FeedProgress(NamedTuple):
         """A batch is handed out, for which a loop waited so many seconds."""
         turn, limit, steps, since_step, wait, uncounted, *rest = self
         uncounted = uncounted or not is_counted
-        return FeedProgress(
-            turn + 1, limit, steps, since_step + 1, wait + waited, uncounted, *rest
-        )
+        return FeedProgress(turn + 1, limit, steps, since_step + 1, wait + waited, uncounted, *rest)
 
     def end_step(self) -> FeedProgress:
         """A step ended."""
@@ -413,8 +411,8 @@ def watched_feed(iterable: Any) -> WatchedFeed:
 
 
 def iterate_feed(feed: Feed) -> Iterator[Any]:
-    """Of loops over what is no ``DataLoader``."""
-    return map(lambda _: script.listener().loops.next_batch(feed), itertools.repeat(None))
+    """Of loops over what is no ``DataLoader``; a generator could not be read by several threads."""
+    return map(lambda _: script.listener().loops.next_batch(feed), itertools.repeat(0))  # noqa: C417
 
 
 class Handle:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stash.core import pagecache
+from stash.measure.agent.data.batches import is_in_worker
 from stash.measure.agent.data.tally import (
     COLD,
     IDLE,
@@ -36,7 +37,7 @@ from stash.measure.agent.data.tally import (
     makes_for_another,
 )
 from stash.measure.linux import mappings, procfs
-from stash.measure.linux.counters import BytesRead, bytes_read
+from stash.measure.linux.counters import bytes_read
 from stash.measure.linux.processes import is_alive
 from stash.measure.protocol.folder import HELD
 from stash.measure.protocol.orders import current_orders
@@ -44,8 +45,6 @@ from stash.measure.protocol.orders import current_orders
 T = TypeVar("T")
 _PERIOD = 0.05
 """Seconds between two looks of a worker's thread at the tally: 20 times 10 microseconds a second."""
-_HOLDS = 200_000
-"""Nanoseconds for which a reading of the kernel's counters is not asked for again."""
 _MAX_FILES = 200_000
 _MAX_ANSWER_SECONDS = 2.0
 """For workers to answer; a cold block that one of them keeps from being cold says so by itself."""
@@ -83,16 +82,10 @@ class _ThreadReads(threading.local):
     """What was found of the files of the batch under way, if they are looked at."""
     _adding_ns = 0
     """What it took to add up the last batch's counts, which is added with the next one's."""
-    _bytes: BytesRead | None = None
-    """What the kernel had counted after the last batch, and when that was (nanoseconds)."""
-    _read_at = -_HOLDS
-
-    def forget_reading(self) -> None:
-        self._read_at = -_HOLDS
 
     def record(self, shared: Tally, looks: bool, since: int, make: Callable[[], T]) -> T:
         """As ``record_reads``; ``looks``: at files, too."""
-        before = self._bytes if since - self._read_at < _HOLDS else bytes_read()
+        before = bytes_read()
         self.counts = Counter(looked=1, threads=_threads_of_libraries()) if looks else None
         counts = self.counts or Counter()
         spent, began = time.process_time_ns(), time.perf_counter_ns()
@@ -100,11 +93,8 @@ class _ThreadReads(threading.local):
             return make()
         finally:
             ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
-            self.counts = None
-            self._bytes = after = bytes_read()
-            self._read_at = ended
-            worker = sys.modules["torch.utils.data"].get_worker_info()
-            slot = 0 if worker is None else shared.workers_slot()
+            self.counts, after = None, bytes_read()
+            slot = shared.workers_slot() if is_in_worker() else 0
             adding, own = time.perf_counter_ns(), counts["own_ns"]
             took = ended - began - own
             counts.update(batches=1, making_ns=took, cpu_ns=spent - own)
@@ -136,7 +126,6 @@ class _ThreadReads(threading.local):
 
 
 _here = _ThreadReads()
-os.register_at_fork(after_in_child=_here.forget_reading)  # a fork's counters are its own
 about_to_read = _here.look_at
 """Tell of a file that C code is about to open by itself; its path as its opener has it."""
 

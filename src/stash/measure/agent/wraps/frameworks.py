@@ -77,7 +77,9 @@ def _fit_only(loggers: str, fit: Function, self: Any, *args: Any, **kwargs: Any)
         script.put(self.fit_loop.epoch_loop, max_steps=-1)
         # read just before the first step, it would pass for training
         self.num_sanity_val_steps = 0
-        script.note(_UNSEEN.format("Lightning's Trainer validates on one batch, and does not save,"))
+        script.note(
+            _UNSEEN.format("Lightning's Trainer validates on one batch, and does not save,")
+        )
         self.limit_val_batches = 1  # what schedules and callbacks monitor must exist
         if self.loggers and not _keeps_logging():
             # some callbacks refuse to work without any

@@ -125,10 +125,9 @@ class IteratorInUse:
         self.tap: Tap = private.indices(source)
         self.yielded = self.tap.drawn if is_drained else 0
         self.is_over = False
-        own = type(source).__next__
-        self.asks_feed = own not in _hands_out
-        """Its class has more to do for a batch than PyTorch's, which asks the feed for it in the midst of that."""
-        self._hand_out = _hands_out.get(own, next)
+        self.hand_out = _hands_out.get(type(source).__next__)
+        """Hands out its batches; ``None`` where its class has more to do for one than PyTorch's, which asks the feed
+        for it in the midst of that."""
 
     @property
     def is_drained(self) -> bool:
@@ -138,7 +137,7 @@ class IteratorInUse:
     def next_batch(self) -> Any:
         """Its next batch; raises StopIteration at its end."""
         try:
-            batch = self._hand_out(self.source)
+            batch = (self.hand_out or next)(self.source)
         except StopIteration:
             self.is_over = True
             raise
@@ -173,8 +172,8 @@ class LoaderFeed(Feed):
     @property
     def draw_seconds(self) -> float | None:
         """That the sampler usually takes for a batch's indices; a stream has none."""
-        tap = self._used.tap
-        return None if tap is None or self.kind != "map" else tap.draw_seconds
+        tap = self._used.tap if self.kind == "map" else None
+        return None if tap is None else tap.draw_seconds
 
     @property
     def workers(self) -> int:  # type: ignore[override]
@@ -257,11 +256,10 @@ class LoaderFeed(Feed):
         self._used = _NO_ITERATOR  # its workers end with it, unless the loader keeps them
 
     def real(self) -> Any:
-        used = self._used
-        if not used.asks_feed:
-            return used.next_batch()
+        if self._used.hand_out is not None:
+            return self._used.next_batch()
         with self.acting():
-            return used.next_batch()
+            return self._used.next_batch()
 
     def read_endlessly(self) -> Any:
         used = self._used

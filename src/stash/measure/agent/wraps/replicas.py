@@ -15,7 +15,6 @@ from typing import Any
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent import private, script
-from stash.measure.agent.wraps.groups import ranks_of
 from stash.measure.agent.wraps.scope import scope
 
 _made: list[weakref.ref[Any]] = []
@@ -86,9 +85,7 @@ def exchange_facts() -> dict[str, Any]:
         "skips_exchanges": any(ddp in _skipping for ddp in ddps),
         "bucket_view": all(ddp.gradient_as_bucket_view for ddp in ddps),
         "buffer_bytes": sum(buffer.numel() * buffer.element_size() for buffer in sent),
-        "finds_unused": any(
-            ddp.find_unused_parameters and not ddp.static_graph for ddp in ddps
-        ),
+        "finds_unused": any(ddp.find_unused_parameters and not ddp.static_graph for ddp in ddps),
     }
 
 
@@ -140,10 +137,9 @@ def group_in_scope(ddp: Any) -> Any:
     whole = _whole_group(ddp)
     if scope.name == "self":
         return None
-    if scope.name == "world" or scope.contains_ranks(ranks_of(whole)):
+    if scope.name == "world" or not scope.reaches(whole):
         return whole
-    part = scope.parts.get(whole.group_name)
-    return None if part is None else part.group
+    return getattr(scope.parts.get(whole.group_name), "group", None)
 
 
 def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:

@@ -15,7 +15,7 @@ import functools
 import inspect
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -112,10 +112,6 @@ class Scope:
     def __exit__(self, *error: object) -> None:
         self.untouched -= 1
 
-    def contains_ranks(self, ranks: Collection[int]) -> bool:
-        """Whether all those global ranks are on this node."""
-        return set(ranks) <= set(self.node_ranks)
-
     def count_call(self, name: str, group: Any, size: int) -> None:
         """The script called a collective over ``group`` and handed it ``size`` bytes."""
         key = group.group_name
@@ -135,11 +131,6 @@ class Scope:
         """Collectives by which the script handed data to single ranks, by name."""
         return {name for name, _ in self._called} & POINT_TO_POINT
 
-    def note_handed_out(self, name: str, storage: int | None) -> None:
-        """The script called one of ``HANDS_OUT`` in a group of several ranks."""
-        if len(self.handed_out[name]) < _MAX_STORAGES:
-            self.handed_out[name].add(storage)
-
     def hands_out_data(self) -> list[str]:
         """Names of collectives by which the script hands out something else than parameters.
 
@@ -152,10 +143,6 @@ class Scope:
             if not storages <= self.weights
             and (None in storages or 2 * self.issued[name] >= self.steps)
         )
-
-    def is_always_real(self, name: str, storage: int | None) -> bool:
-        """Whether a call is passed on under every scope."""
-        return name in self.always_real and storage not in self.weights
 
     def collectives_begun(
         self, among: Callable[[Any], bool] = lambda group: True
@@ -194,7 +181,8 @@ class Scope:
 
     def reaches(self, group: Any) -> bool:
         """Whether a group has ranks on other nodes, or may have."""
-        return group.group_name in self.of_several_jobs or not self.contains_ranks(ranks_of(group))
+        is_far = not set(ranks_of(group)) <= set(self.node_ranks)
+        return is_far or group.group_name in self.of_several_jobs
 
 
 scope = Scope()
@@ -249,7 +237,7 @@ def _wrap_collective(original: Function, name: str) -> Function:
         run = functools.partial(original, *args, **kwargs)
         storage = storage_of(find_argument("tensor", args, kwargs)) if name in HANDS_OUT else None
         if scope.name != "world":
-            if scope.is_always_real(name, storage):
+            if name in scope.always_real and storage not in scope.weights:
                 return _call_for_real(run, group)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
@@ -257,8 +245,8 @@ def _wrap_collective(original: Function, name: str) -> Function:
         key = (group.group_name, kind)
         size = 0 if "object" in name else payload_bytes((*args, *kwargs.values()))
         scope.count_call(name, group, size)
-        if name in HANDS_OUT and group.size() > 1:
-            scope.note_handed_out(name, storage)
+        if name in HANDS_OUT and group.size() > 1 and len(scope.handed_out[name]) < _MAX_STORAGES:
+            scope.handed_out[name].add(storage)
         for each in operations or ():
             ledger.note_call((key[0], kind_of(each.op.__name__)), payload_bytes([each]))
         given_rows, taken_rows = (

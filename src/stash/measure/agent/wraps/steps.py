@@ -242,7 +242,9 @@ def _is_captured() -> bool:
     cuda: Any = sys.modules["torch"].cuda
     is_captured = cuda.is_initialized() and cuda.is_current_stream_capturing()
     if is_captured:
-        script.note("the optimizer step is captured in a CUDA graph, whose replays Stash cannot see")
+        script.note(
+            "the optimizer step is captured in a CUDA graph, whose replays Stash cannot see"
+        )
     return bool(is_captured)
 
 

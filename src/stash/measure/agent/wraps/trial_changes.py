@@ -195,7 +195,11 @@ def _change_loader(arguments: MutableMapping[str, Any], asked: TrialSettings) ->
     if new.pop("one_thread", False):
         new["worker_init_fn"] = OneThread(arguments.get("worker_init_fn"))
     if asked and not new.get("num_workers", arguments.get("num_workers", 0)):
-        new |= dict(prefetch_factor=None, persistent_workers=False, multiprocessing_context=None)
+        new |= {
+            "prefetch_factor": None,
+            "persistent_workers": False,
+            "multiprocessing_context": None,
+        }
     arguments.update(new)
 
 

@@ -256,4 +256,3 @@ def _is_gpu(place: Any) -> bool:
     """Whether that is a CUDA device in one of the ways in which ``to`` takes it: a tensor there, a number, a name."""
     kind = getattr(getattr(place, "device", place), "type", place)
     return isinstance(place, int) or (isinstance(kind, str) and kind.startswith("cuda"))
-

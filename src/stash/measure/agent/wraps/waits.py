@@ -342,9 +342,7 @@ def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pa
             _, ended = step[-1]
             begun = [each for each in step if each[0] != "end"]
             following = [at for _, at in begun[1:]] + [ended]
-            took = [
-                (name, after - at) for (name, at), after in zip(begun, following, strict=True)
-            ]
+            took = [(name, after - at) for (name, at), after in zip(begun, following, strict=True)]
             steps.append([*took, (None, reading - cut - (ended - step[0][1]))])
         step, cut = [], reading
     return steps
