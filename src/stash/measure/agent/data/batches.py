@@ -11,6 +11,7 @@ import contextlib
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,7 @@ SILENT: Votes = frozenset()
 _of_shapes: dict[tuple[Any, ...], int | None] = {}
 """What was found of plain lists and tuples of tensors, whose votes depend on nothing but their shapes."""
 _MAX_SHAPES = 4096
+_SHAPE = attrgetter("shape")
 
 
 def is_tensor(value: Any) -> bool:
@@ -218,17 +220,17 @@ def count_samples(batch: Any) -> int | None:
     that all agree on counts: a tensor's first dimension; a list's elements, as fields of one batch or as samples of
     it.
     """
-    if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
+    if type(batch) not in (list, tuple) or {*map(type, batch)} != {sys.modules["torch"].Tensor}:
         return _count_by_votes(batch)
     try:
-        shapes = tuple([part.shape for part in batch])
-        return _of_shapes[shapes]
+        shapes = tuple(map(_SHAPE, batch))
     except RuntimeError:  # of a nested tensor, which has none
         return _count_by_votes(batch)
-    except KeyError:
+    if shapes not in _of_shapes:
         if len(_of_shapes) >= _MAX_SHAPES:
             _of_shapes.clear()
-        return _of_shapes.setdefault(shapes, _count_by_votes(batch))
+        _of_shapes[shapes] = _count_by_votes(batch)
+    return _of_shapes[shapes]
 
 
 def _count_by_votes(batch: Any) -> int | None:

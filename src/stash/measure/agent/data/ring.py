@@ -109,10 +109,11 @@ class Ring:
 
     def offer(self, batch: Any) -> None:
         """Keep a copy of one of the warm-up's, while there is room."""
-        if len(self) < _OF_WARM_UP and (
-            not self.batches or (len(self) + 1) * batches.count_bytes(batch) <= self.limit
+        kept = self._host.originals
+        if len(kept) < _OF_WARM_UP and (
+            not kept or (len(kept) + 1) * batches.count_bytes(batch) <= self.limit
         ):
-            self.batches.append(batches.copy_batch(batch))
+            kept.append(batches.copy_batch(batch))
 
     def refill(self, real: Iterable[Any], device: Any = None) -> bool:
         """Keep copies of these instead, read to their end; False if some of them found no room, but the first does.
