@@ -35,10 +35,6 @@ class Ticks:
         return float(next(self._next))
 
     @staticmethod
-    def done(mark):
-        return True
-
-    @staticmethod
     def seconds(mark):
         return mark
 

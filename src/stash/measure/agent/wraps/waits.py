@@ -13,8 +13,8 @@ import itertools
 import operator
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -22,12 +22,12 @@ from stash.measure.agent import private, script
 from stash.measure.agent.script import Function
 
 _WAITED = 20e-6
-"""Seconds; who waits longer got what it waited for at the end of that, and not before."""
+"""Seconds; who waits less may have got what it waited for before."""
 _UNSURE = 0.1
 """Of the time that a group's calls were under way, what may be unknown of it."""
 _MAX_UNWAITED = 10_000
 """Calls that went on beside and were never waited for, of which the group is remembered."""
-_MAX_MARKS = 50_000
+_MAX_MARKS = 100_000
 """Of a block; a step with many thousand collectives leaves the rest of them uncounted, and says so."""
 UNNAMED = "group"
 """Of a process group that belongs to no mesh, and of waits of which it is unknown what they wait for."""
@@ -50,18 +50,12 @@ class HostMarks:
     """Whether it goes into a graph, of which an event tells nothing."""
 
     @staticmethod
-    def done(mark: float) -> bool:
-        return True
-
-    @staticmethod
     def seconds(mark: float) -> float:
         return mark
 
 
 class DeviceMarks:
     """Moments in the queue of a CUDA ``device``'s current stream, in seconds since this object was made."""
-
-    done = staticmethod(operator.methodcaller("query"))
 
     def __init__(self, device: Any = None) -> None:
         self._cuda = sys.modules["torch"].cuda
@@ -111,7 +105,7 @@ class Flight(NamedTuple):
 
 
 class CountedBlock:
-    """What is called while a block's steps are counted, and what is known of the calls that are done."""
+    """What is called while a block's steps are counted; what it took is known at the block's end."""
 
     def __init__(self, marks: Any) -> None:
         self.marks = marks
@@ -122,20 +116,15 @@ class CountedBlock:
         """Received in exchanges whose split sizes the script gives, by group: tokens of experts."""
         self.passes: list[list[tuple[Pass | None, float]]] = []
         """Of each step, in order: each pass and its seconds less what it waited for other stages; at last ``None``
-        and the seconds of the step outside of passes. Known at the block's end."""
-        self._log: deque[tuple[Any, Any, Any, Any, int, Flight | None]] = deque()
+        and the seconds of the step outside of passes."""
+        self._log: list[tuple[Any, Any, Any, Any, int, Flight | None]] = []
         """(what, marks of its begin, of its end, and of its end on its own stream, bytes, flight); without the first
         end a pass, or what ``steps_of`` reads. Bytes of a wait for what was called elsewhere are negative."""
-        self._recent: deque[tuple[float, float]] = deque(maxlen=1000)
-        """Begin and end of the last waits, in seconds; they never overlap."""
-        self._others_seconds = 0.0
-        """Waited for other stages so far."""
-        self._readings: list[tuple[Pass | str, float]] = []
 
     def has_room(self) -> bool:
         """Whether another call is kept."""
         self.lost = self.lost or len(self._log) > _MAX_MARKS
-        return len(self._log) <= _MAX_MARKS
+        return not self.lost
 
     def add_call(
         self, key: Key, began: Any, ended: Any, last: Any, size: int, flight: Flight | None = None
@@ -149,44 +138,47 @@ class CountedBlock:
         self._log.append((what, now, None, now, 0, None))
 
     def cut(self) -> None:
-        """A step ends; what is done by then is added up, once there is anything."""
-        if self._log and self._log[-1][0] == "cut":
+        """A step ends."""
+        if self._log and self._log[-1][0] == "cut":  # nothing was called in it
             self._log.pop()
-        else:
-            self.settle()
         self.add_reading("cut")
 
     def close(self) -> None:
-        """The device's queue is empty: all is known."""
-        self.settle()
-        self.passes = steps_of(self._readings)
-
-    def settle(self) -> None:
-        """Add up what is done."""
-        seconds = self.marks.seconds
-        while self._log and self.marks.done(self._log[0][3]):
-            what, began, ended, last, size, flight = self._log.popleft()
+        """The device's queue is empty: add up what was called."""
+        seconds, others_seconds = self.marks.seconds, 0.0
+        waits: list[tuple[float, float]] = []
+        readings: list[tuple[Pass | str, float]] = []
+        for what, began, ended, last, size, flight in self._log:
             start = seconds(began)
             if ended is None:
-                self._readings.append((what, start - self._others_seconds))
+                readings.append((what, start - others_seconds))
                 continue
-            end, is_call = seconds(ended), size >= 0
-            under_way, unsure = seconds(last) - start if is_call else 0.0, 0.0
+            end, is_call, unsure = seconds(ended), size >= 0, 0.0
+            under_way = seconds(last) - start if is_call else 0.0
             if flight is not None:
-                under_way, unsure = self._flight_seconds(flight, start, end)
+                under_way, beside = (
+                    end - start,
+                    _seconds_beside(seconds(flight.began), start, waits),
+                )
+                # who had to wait got what it waited for at the end of that
+                if under_way > _WAITED:
+                    under_way += beside
+                else:
+                    unsure = beside
             use = self.uses.get(what, GroupCalls())
             self.uses[what] = use.plus((is_call, max(size, 0), end - start, under_way, unsure))
             if what[0] != PHASE and end > start:
-                self._recent.append((start, end))
+                waits.append((start, end))
             if what[1] in HANDED_ON:
-                self._others_seconds += end - start
+                others_seconds += end - start
+        self._log.clear()
+        self.passes = steps_of(readings)
 
-    def _flight_seconds(self, flight: Flight, began: float, ended: float) -> tuple[float, float]:
-        """Seconds that a call was under way, and perhaps was: it was waited for from ``began`` to ``ended``."""
-        sent, took = self.marks.seconds(flight.began), ended - began
-        others = itertools.takewhile(lambda wait: wait[1] > sent, reversed(self._recent))
-        beside = began - sent - sum(end - max(sent, begin) for begin, end in others)
-        return (took + beside, 0.0) if took > _WAITED else (took, beside)
+
+def _seconds_beside(sent: float, waited: float, waits: Sequence[tuple[float, float]]) -> float:
+    """Of a call from when it was ``sent`` until it is ``waited`` for, without ``waits``, which never overlap."""
+    others = itertools.takewhile(lambda wait: wait[1] > sent, reversed(waits))
+    return waited - sent - sum(end - max(sent, begin) for begin, end in others)
 
 
 class Ledger:
