@@ -125,11 +125,8 @@ def count_batches(loader: Any) -> int | None:
     return int(count // loader.batch_size if loader.drop_last else -(-count // loader.batch_size))
 
 
-def new_iterator(loader: Any, like: Any) -> Any:
-    """A new iterator, without regard to the one that may persist; of a loader that has iterators ``like`` that."""
-    return loader._get_iterator() if hasattr(loader, "_get_iterator") else type(like)(loader)
-
-
+new_iterator = methodcaller("_get_iterator")
+"""Of a loader, without regard to the one that may persist."""
 data_set = attrgetter("_dataset")
 """What a loader's iterator reads."""
 index_sampler = attrgetter("_index_sampler")
@@ -152,9 +149,8 @@ ask_for_one = methodcaller("_try_put_index")
 """Ask the next worker of an iterator for a batch."""
 
 
-def workers_persist(iterator: Any) -> bool:
-    """Whether it can start over with the worker processes that it has."""
-    return bool(getattr(iterator, "_persistent_workers", False))
+workers_persist = attrgetter("_persistent_workers")
+"""Whether an iterator can start over with the worker processes that it has."""
 
 
 def start_over(iterator: Any, loader: Any) -> None:

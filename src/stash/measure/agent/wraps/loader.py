@@ -224,7 +224,7 @@ class LoaderFeed(Feed):
         """Serve from this iterator whose queue is empty, or a new one, which is the value, as long as it is asked."""
         self.mode = "warm"
         with self.acting():
-            iterator = drained or private.new_iterator(self.loader, self.source)
+            iterator = drained or private.new_iterator(self.loader)
             self._use_iterator(IteratorInUse(iterator, self.loader, is_drained=drained is not None))
         self._used.tap.go_on_endlessly()
         self._fill_queue(self.depth)
@@ -339,7 +339,7 @@ class LoaderFeed(Feed):
                 # the loader refuses an ordinary assignment
                 settings["persistent_workers"] = self.workers > 0
                 time.sleep(_QUIET if self.workers else 0)
-                self.adopt(private.new_iterator(self.loader, self.source))
+                self.adopt(private.new_iterator(self.loader))
             finally:
                 settings["persistent_workers"] = before
 

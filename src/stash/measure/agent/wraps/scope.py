@@ -249,11 +249,11 @@ def _wrap_collective(original: Function, name: str) -> Function:
             scope.handed_out[name].add(storage)
         for each in operations or ():
             ledger.note_call((key[0], kind_of(each.op.__name__)), payload_bytes([each]))
-        given_rows, taken_rows = (
-            find_argument(f"{side}_split_sizes", args, kwargs) for side in ("input", "output")
-        )
-        if given_rows and taken_rows:
-            ledger.note_dispatch(group.group_name, list(given_rows), list(taken_rows))
+        if name == "all_to_all_single":
+            given = find_argument("input_split_sizes", args, kwargs)
+            taken = find_argument("output_split_sizes", args, kwargs)
+            if given and taken:
+                ledger.note_dispatch(group.group_name, list(given), list(taken))
         with scope.bypass():  # object collectives call tensor ones: only the outer call counts
             result = ledger.outer(key, -1 if operations else size, run)
         if name in ALWAYS_WORK or operations or find_argument("async_op", args, kwargs):
