@@ -145,13 +145,13 @@ class Ring:
         self._in_use = self._host
         if device is not None:
             self._in_use = self._device
-            self._device.originals = [batches.move_batch(batch, device) for batch in self.batches]
+            self._device.originals[:] = [batches.move_batch(each, device) for each in self.batches]
         return self._in_use.make_ready(count, first, self._room(self.batches[0], device))
 
     def end_block(self) -> None:
         """No block replays for now: what was made ready for one is dropped."""
         self.judge()
-        self._device.originals = []
+        self._device.originals.clear()
         for shelf in (self._host, self._device):
             shelf.drop_copies()
 
