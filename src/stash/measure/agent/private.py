@@ -169,11 +169,8 @@ def worker_processes(iterator: Any) -> tuple[Any, ...]:
     return tuple(getattr(iterator, "_workers", ()))
 
 
-def fetchers(fetch: Any) -> tuple[Any, ...]:
-    """The classes that make batches out of samples, of the module ``torch.utils.data._utils.fetch``."""
-    return fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
-
-
+fetchers = attrgetter("_MapDatasetFetcher", "_IterableDatasetFetcher")
+"""The classes that make batches out of samples, of the module ``torch.utils.data._utils.fetch``."""
 version: Callable[[Any], int] = attrgetter("_version")
 """Of a tensor: goes up with every write into it."""
 

@@ -38,8 +38,8 @@ def wrap_transformers(module: ModuleType) -> None:
 
 def _train_only(only_training: Any, train: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
     if script.active():
-        plans = {getattr(self.args, name, "no") for name in ("eval_strategy", "save_strategy")}
-        if plans != {"no"}:
+        plans = (getattr(self.args, name, "no") for name in ("eval_strategy", "save_strategy"))
+        if any(plan != "no" for plan in plans):
             script.note(_UNSEEN.format("Transformers' Trainer neither evaluates nor saves"))
         script.put(self.args, max_steps=PLENTY, eval_on_start=False)
         for callback in list(self.callback_handler.callbacks):
