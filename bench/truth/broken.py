@@ -70,7 +70,7 @@ BREAKS = (
     Break(
         "queues keep what was fetched before",
         "stash/measure/agent/wraps/loader.py",
-        "    def drain(self) -> None:\n        if self._used is None or self._used.is_over:\n            return\n",
+        "    def drain(self) -> None:\n        if self._used.is_over:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
         "tests/unit/measure/agent/test_block_plan_supply.py::test_batches_of_workers_are_the_same_too",
     ),

@@ -12,9 +12,10 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from stash.measure.agent import guard, script
 from stash.measure.agent.last_words import end_with_launcher, report_crashes
@@ -23,23 +24,22 @@ from stash.measure.linux.processes import pin_rank
 from stash.measure.protocol.orders import current_orders
 
 WRAPS: Mapping[str, str] = {
-    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_settings:wrap_barriers",
+    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives",
     "torch.distributed._functional_collectives": "wraps.scope:wrap_functional",
     "torch.distributed.pipelining.stage": "wraps.waits:wrap_stages",
-    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
+    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "wraps.sharding:watch_fsdp",
     "torch.distributed.fsdp._fully_shard._fully_shard": "wraps.sharding:watch_fully_shard",
     "torch.distributed.fsdp._fully_shard._fsdp_param_group": "wraps.waits:wrap_param_group",
     "torch.distributed._composable.fsdp.fully_shard": "wraps.sharding:watch_fully_shard",
     "deepspeed.runtime.engine": "wraps.sharding:watch_deepspeed",
     "torch.distributed.checkpoint.state_dict_saver": "wraps.opened_files:guard_distributed_checkpoint",
-    "torch.utils.data.dataloader": "wraps.loader:wrap wraps.trial_changes:wrap_loaders",
-    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers wraps.trial_changes:wrap_fetchers",
-    "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
+    "torch.utils.data.dataloader": "wraps.loader:wrap",
+    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers",
     "torch._dynamo.callback": "wraps.stages:wrap_compilation",
-    "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
+    "torch.autograd": "wraps.steps:wrap_backward",
     "torch._functorch.eager_transforms": "wraps.steps:wrap_functorch",
-    "torch.optim.optimizer": "wraps.trial_changes:seed runner.ladder_runner:start",
+    "torch.optim.optimizer": "runner.ladder_runner:start",
     "torch.optim.lr_scheduler": "wraps.steps:wrap_schedulers",
     "torch.amp.grad_scaler": "wraps.steps:wrap_scaler",
     "torch.serialization": "wraps.opened_files:guard_torch_save",
@@ -63,6 +63,17 @@ WRAPS: Mapping[str, str] = {
     "pytorch_lightning.trainer.trainer": "wraps.frameworks:wrap_lightning",
 }
 """What to call with which module, once it was imported, one after the other; each lives with the thing it wraps."""
+
+TRIAL: Mapping[str, str] = {
+    "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_settings:wrap_barriers",
+    "torch.nn.parallel.distributed": "wraps.replicas:wrap_ddp wraps.trial_changes:wrap_ddp",
+    "torch.utils.data.dataloader": "wraps.loader:wrap wraps.trial_changes:wrap_loaders",
+    "torch.utils.data._utils.fetch": "wraps.loader:wrap_fetchers wraps.trial_changes:wrap_fetchers",
+    "torch.nn.modules.module": "wraps.trial_changes:wrap_modules",
+    "torch.autograd": "wraps.steps:wrap_backward wraps.trial_changes:wrap_backward",
+    "torch.optim.optimizer": "wraps.trial_changes:seed runner.ladder_runner:start",
+}
+"""What differs from that in a trial of ``stash fix``."""
 
 WATCHED: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.stages:wrap_collectives",
@@ -101,7 +112,8 @@ def start() -> None:
         os.environ.update(frameworks.quiet_variables(orders.files.discarded))
     guard.protect_files(orders)
     report_crashes(orders)
-    sys.meta_path.insert(0, PostImport(dict(WRAPS)))
+    of_trial = {} if orders.trial is None else TRIAL
+    sys.meta_path.insert(0, PostImport({**WRAPS, **of_trial}))
 
 
 def _pin_once(launch: int, place: tuple[int, int]) -> None:
@@ -133,9 +145,7 @@ class PostImport(importlib.abc.MetaPathFinder):
             from stash.core.imports import prepare_torchvision
 
             prepare_torchvision()
-            return None
-        wrap = self._wraps.get(name)  # a look whether there is such a module is no import
-        if wrap is None:
+        if name not in self._wraps:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
@@ -143,34 +153,20 @@ class PostImport(importlib.abc.MetaPathFinder):
                 continue
             spec: importlib.machinery.ModuleSpec | None = find(name, path, target)
             if spec is not None:
-                if spec.loader is not None:
-                    spec.loader = _WrappingLoader(spec.loader, wrap, self._wraps)
+                if hasattr(spec.loader, "exec_module"):
+                    self._wrap_once_executed(spec.loader)
                 return spec
         return None
 
+    def _wrap_once_executed(self, loader: Any) -> None:
+        """Have the loader's next module wrapped; a look whether there is such a module is no import."""
+        execute = loader.exec_module
 
-class _WrappingLoader(importlib.abc.Loader):
-    """A loader that delegates, then has the finished module wrapped."""
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            execute(module)
+            for name in self._wraps.pop(module.__name__, "").split():
+                home, _, function = name.partition(":")
+                getattr(import_module(f"stash.measure.agent.{home}"), function)(module)
 
-    def __init__(self, loader: importlib.abc.Loader, wrap: str, to_come: dict[str, str]) -> None:
-        self._loader, self._wrap, self._to_come = loader, wrap, to_come
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        module.__loader__ = self._loader
-        if self._to_come.pop(module.__name__, None) is None:
-            return
-        for name in self._wrap.split():
-            home, _, function = name.partition(":")
-            wrap: Callable[[ModuleType], None] = getattr(
-                import_module(f"stash.measure.agent.{home}"), function
-            )
-            wrap(module)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._loader, name)
+        script.put(loader, exec_module=exec_module)

@@ -34,13 +34,12 @@ class _Busy(threading.local):
 
     def call_unless_busy(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call ``act``, unless this is within such a call."""
-        if self.now:
-            return
-        self.now = True
-        try:
-            act(*arguments)
-        finally:
-            self.now = False
+        if not self.now:
+            self.now = True
+            try:
+                act(*arguments)
+            finally:
+                self.now = False
 
 
 _unless_busy = _Busy().call_unless_busy
@@ -65,7 +64,7 @@ def protect_files(orders: Orders) -> None:
     _keepers[:] = [keeper]
     actions: Mapping[str, Callable[..., None]] = {
         "open": lambda path, mode, flags: _guard_open(keeper, path, flags or 0),
-        "os.mkdir": lambda path, mode, folder: _guard_making(keeper, _full_path(path, folder)),
+        "os.mkdir": lambda path, mode, folder: _guard_folder(keeper, _full_path(path, folder)),
         "os.remove": lambda path, folder: keeper.before_removing(_full_path(path, folder)),
         "os.rename": lambda path, to, folder, other: _guard_move(
             keeper, _full_path(path, folder), _full_path(to, other)
@@ -113,7 +112,7 @@ def _guard_open(keeper: FileBackup, path: Any, flags: int) -> None:
     _guard_new_path(keeper, name)
 
 
-def _guard_making(keeper: FileBackup, folder: str) -> None:
+def _guard_folder(keeper: FileBackup, folder: str) -> None:
     keeper.before_appearing(folder)
     keeper.before_making(folder)
 

@@ -14,7 +14,7 @@ from operator import attrgetter, methodcaller
 from types import FrameType
 from typing import Any
 
-from stash.measure.agent.script import Function, put, wrap
+from stash.measure.agent.script import Function, put, surround, wrap
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "torch": (
@@ -68,60 +68,48 @@ def disable_subclasses() -> Any:
     return sys.modules["torch"]._C.DisableTorchFunctionSubclass()
 
 
-def wrap_functional_gradients(transforms: Any, wrapped: Function) -> None:
-    """Put ``wrapped(original)`` in place of what every gradient of ``torch.func`` comes from, if it is there."""
-    if hasattr(transforms, "grad_and_value_impl"):
-        wrap(transforms, "grad_and_value_impl", wrapped)
-
-
 def is_iterable(loader: Any) -> bool:
     """Whether its data set is an iterable one, without indices."""
     return bool(loader._dataset_kind == 1)
 
 
-def wrap_iterators(dataloader: Any, wrapped: Function) -> None:
-    """Put ``wrapped(original)`` in place of both methods that give a loader's iterator its indices.
+def surround_iterators(dataloader: Any, body: Function) -> None:
+    """Have both methods that give a loader's iterator its indices go through ``body``, as ``script.surround`` does.
 
     ``dataloader`` is the module ``torch.utils.data.dataloader``.
     """
     for name in ("__init__", "_reset"):
-        wrap(dataloader._BaseDataLoaderIter, name, wrapped)
+        surround(dataloader._BaseDataLoaderIter, name, body)
 
 
-def wrap_starting_over(dataloader: Any, wrapped: Function) -> None:
+def surround_starting_over(dataloader: Any, body: Function) -> None:
     """The same for the method that starts an iterator over, of every class that has its own, now or later."""
-    base = dataloader._BaseDataLoaderIter
-    for cls in (base, *base.__subclasses__()):
-        _wrap_own(cls, {"_reset": wrapped})
-    _wrap_subclasses(base, {"_reset": wrapped})
+    _surround_family(dataloader._BaseDataLoaderIter, {"_reset": body})
 
 
-def wrap_loaders(dataloader: Any, making: Function, looping: Function) -> None:
-    """The same for the methods of loaders that make an iterator, and that give one to a loop."""
-    wraps = {"_get_iterator": making, "__iter__": looping}
-    _wrap_own(dataloader.DataLoader, wraps)
-    _wrap_subclasses(dataloader.DataLoader, wraps)
+def surround_loops(dataloader: Any, looping: Function, making: Function | None = None) -> None:
+    """The same for the methods of loaders that give an iterator to a loop, and that make one."""
+    bodies = {"__iter__": looping} | ({} if making is None else {"_get_iterator": making})
+    _surround_family(dataloader.DataLoader, bodies)
 
 
 def wrap_handing_out(dataloader: Any, wrapped: Function) -> None:
-    """The same for where every loader's iterator hands out its next batch."""
+    """Put ``wrapped(original)`` where every loader's iterator hands out its next batch."""
     wrap(dataloader._BaseDataLoaderIter, "__next__", wrapped)
 
 
-def _wrap_own(cls: Any, wraps: Mapping[str, Function]) -> None:
-    for name, wrapped in wraps.items():
-        if name in vars(cls):
-            put(cls, **{name: wrapped(vars(cls)[name])})
+def _surround_family(base: Any, bodies: Mapping[str, Function]) -> None:
+    def surround_own(cls: Any) -> None:
+        for name in bodies.keys() & vars(cls).keys():
+            surround(cls, name, bodies[name])
 
+    def init_subclass(derived: Any, /, **arguments: Any) -> None:
+        super(base, derived).__init_subclass__(**arguments)
+        surround_own(derived)
 
-def _wrap_subclasses(cls: Any, wraps: Mapping[str, Function]) -> None:
-    """Wrap what classes that are yet to be derived from ``cls`` override."""
-
-    def wrap_subclass(derived: Any, /, **arguments: Any) -> None:
-        super(cls, derived).__init_subclass__(**arguments)
-        _wrap_own(derived, wraps)
-
-    put(cls, __init_subclass__=classmethod(wrap_subclass))
+    for cls in (base, *base.__subclasses__()):
+        surround_own(cls)
+    put(base, __init_subclass__=classmethod(init_subclass))
 
 
 def count_batches(loader: Any) -> int | None:
@@ -137,11 +125,8 @@ def count_batches(loader: Any) -> int | None:
     return int(count // loader.batch_size if loader.drop_last else -(-count // loader.batch_size))
 
 
-def new_iterator(loader: Any, like: Any) -> Any:
-    """A new iterator, without regard to the one that may persist; of a loader that has iterators ``like`` that."""
-    return loader._get_iterator() if hasattr(loader, "_get_iterator") else type(like)(loader)
-
-
+new_iterator = methodcaller("_get_iterator")
+"""Of a loader, without regard to the one that may persist."""
 data_set = attrgetter("_dataset")
 """What a loader's iterator reads."""
 index_sampler = attrgetter("_index_sampler")
@@ -164,9 +149,8 @@ ask_for_one = methodcaller("_try_put_index")
 """Ask the next worker of an iterator for a batch."""
 
 
-def workers_persist(iterator: Any) -> bool:
-    """Whether it can start over with the worker processes that it has."""
-    return bool(getattr(iterator, "_persistent_workers", False))
+workers_persist = attrgetter("_persistent_workers")
+"""Whether an iterator can start over with the worker processes that it has."""
 
 
 def start_over(iterator: Any, loader: Any) -> None:
@@ -185,11 +169,8 @@ def worker_processes(iterator: Any) -> tuple[Any, ...]:
     return tuple(getattr(iterator, "_workers", ()))
 
 
-def fetchers(fetch: Any) -> tuple[Any, ...]:
-    """The classes that make batches out of samples, of the module ``torch.utils.data._utils.fetch``."""
-    return fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher
-
-
+fetchers = attrgetter("_MapDatasetFetcher", "_IterableDatasetFetcher")
+"""The classes that make batches out of samples, of the module ``torch.utils.data._utils.fetch``."""
 version: Callable[[Any], int] = attrgetter("_version")
 """Of a tensor: goes up with every write into it."""
 
@@ -203,9 +184,9 @@ def dispatch_mode() -> Any:
 
 def has_dispatch_mode() -> bool:
     """Whether other code sees every operator already; modes must be left in the order opposite to their entering."""
-    from torch.utils._python_dispatch import _get_current_dispatch_mode
+    from torch.utils import _python_dispatch
 
-    return _get_current_dispatch_mode() is not None
+    return _python_dispatch._get_current_dispatch_mode() is not None
 
 
 def backward_pass() -> int | None:
@@ -226,12 +207,12 @@ def is_view(operator: Any) -> bool:
 
 def written_arguments(operator: Any) -> frozenset[int | str]:
     """The arguments that it writes into, by position and by name."""
-    written = [
-        (position, argument.name)
+    return frozenset(
+        key
         for position, argument in enumerate(operator._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    return frozenset(key for pair in written for key in pair)
+        for key in (position, argument.name)
+    )
 
 
 def is_strided(tensor: Any) -> bool:
@@ -239,22 +220,25 @@ def is_strided(tensor: Any) -> bool:
     return tensor.layout is sys.modules["torch"].strided and not tensor.is_nested
 
 
+_DENSE_PARTS = {
+    "torch.sparse_coo": "_indices _values",
+    "torch.sparse_csr": "crow_indices col_indices values",
+    "torch.sparse_bsr": "crow_indices col_indices values",
+    "torch.sparse_csc": "ccol_indices row_indices values",
+    "torch.sparse_bsc": "ccol_indices row_indices values",
+}
+
+
 def dense_parts(tensor: Any) -> list[Any]:
     """The ordinary tensors that a sparse or nested one is made of, as they are; raises for one of another kind."""
-    torch = sys.modules["torch"]
-    if tensor.layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
-    return [tensor.values()]
+    names = _DENSE_PARTS.get(str(tensor.layout), "values").split()
+    return [getattr(tensor, name)() for name in names]
 
 
 def has_compiled() -> bool:
     """Whether torch.compile has compiled anything in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return bool(dynamo is not None and dynamo.counters["stats"])
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["stats"])
 
 
 def not_compiled(hook: Function) -> Function:
@@ -275,11 +259,9 @@ def current_stream(cuda: Any, device: Any = None) -> Callable[[], Any]:
     ask: Any = getattr(core, "_cuda_getCurrentStream", None)
     if ask is None:  # a build without CUDA
         return partial(cuda.current_stream, device)
-    index = (
-        device
-        if device is None or isinstance(device, int)
-        else sys.modules["torch"].device(device).index
-    )
+    index = device
+    if device is not None and not isinstance(device, int):
+        index = sys.modules["torch"].device(device).index
     streams: dict[Any, Any] = {}
 
     def stream() -> Any:
@@ -385,15 +367,13 @@ _libraries: list[Any] = []
 """What was registered with the dispatcher, which lasts as long as these do."""
 
 
-def before_operator(
-    namespace: str, name: str, hook: Callable[[Callable[[], Any], tuple[Any, ...]], Any]
-) -> None:
-    """Have an operator's calls go through ``hook(call, arguments)``, those of compiled graphs too.
+def before_collective(name: str, hook: Callable[[Callable[[], Any], Any], Any]) -> None:
+    """Have a functional collective's calls go through ``hook(call, arguments)``, those of compiled graphs too.
 
     The kernel stands where the dispatcher would choose a backend: below autograd and tracing, above all devices.
     """
     torch = sys.modules["torch"]
-    packet = getattr(getattr(torch.ops, namespace), name, None)
+    packet = getattr(torch.ops._c10d_functional, name, None)
     if packet is None:  # of another version
         return
     operator, key = packet.default, torch._C.DispatchKey.BackendSelect
@@ -402,7 +382,7 @@ def before_operator(
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         return hook(lambda: operator.redispatch(keys & below, *args, **kwargs), args)
 
-    _libraries.append(torch.library.Library(namespace, "IMPL"))
+    _libraries.append(torch.library.Library("_c10d_functional", "IMPL"))
     _libraries[-1].impl(name, kernel, "BackendSelect", with_keyset=True)
 
 

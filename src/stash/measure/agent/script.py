@@ -148,12 +148,6 @@ def active() -> bool:
     return bus.listener.listens
 
 
-def who_counts() -> Listener | None:
-    """Whom to tell of this process's steps; ``None`` if nobody is to know."""
-    own = bus.listener
-    return own if own.listens or own.counts else None
-
-
 def drifted() -> bool:
     """Whether the replicas of this very process have trained apart, whether it is still measured or not."""
     return bus.listener.has_drifted()
@@ -237,14 +231,27 @@ def wrap(owner: Any, name: str, around: Callable[..., Any], *args: Any, **kwargs
     put(owner, **{name: around(getattr(owner, name), *args, **kwargs)})
 
 
+def surround(owner: Any, name: str, body: Callable[..., Any]) -> None:
+    """The same with ``body(original, *args, **kwargs)``; costs a Python call more than ``wrap``."""
+    wrap(owner, name, functools.partial(surrounded, body))
+
+
+def surrounded(body: Callable[..., Any], original: Function) -> Function:
+    """``body(original, *args, **kwargs)`` as a function of the original's name."""
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return body(original, *args, **kwargs)
+
+    return wrapper
+
+
 def after(owner: Any, name: str, act: Callable[..., object]) -> None:
     """Have ``act`` called after each return from a function of a module or class, with what that was given."""
-    function = getattr(owner, name)
 
-    @functools.wraps(function)
-    def followed(*args: Any, **kwargs: Any) -> Any:
+    def run_both(function: Function, *args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         act(*args, **kwargs)
         return result
 
-    put(owner, **{name: followed})
+    surround(owner, name, run_both)

@@ -98,6 +98,6 @@ class _WatchedIterable(_IterableWrap):
 
         feed = feeds.watched_feed(self._batches)
         feed.ask_iterator()
-        handle = feeds.Handle(feed, feeds.WatchedIterator(feed), self._batches)
+        handle = feeds.Handle(feed, feeds.iterate_feed(feed), self._batches)
         script.listener().loops.opened(handle)
         return handle

@@ -66,7 +66,7 @@ def tapped_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaders' iterators are given their taps by the wrap, for the time of a test."""
     base = dataloader._BaseDataLoaderIter
     for name in ("__init__", "_reset"):
-        monkeypatch.setattr(base, name, loader._tap_indices(getattr(base, name)))
+        monkeypatch.setattr(base, name, script.surrounded(loader._tap_indices, getattr(base, name)))
 
 
 @pytest.fixture

@@ -11,13 +11,20 @@ import pytest
 
 from stash.measure.agent import boot
 
-HOMES = sorted({home for homes in boot.WRAPS.values() for home in homes.split()})
+TABLES = (boot.WRAPS, boot.WATCHED, boot.TRIAL)
+HOMES = sorted({home for table in TABLES for homes in table.values() for home in homes.split()})
 
 
 @pytest.mark.parametrize("wrap", HOMES)
 def test_every_wrap_has_its_home(wrap):
     home, _, function = wrap.partition(":")
     assert callable(getattr(import_module(f"stash.measure.agent.{home}"), function))
+
+
+def test_a_trial_wraps_what_a_profile_does_and_a_profile_nothing_of_a_trials():
+    for module, homes in boot.TRIAL.items():
+        assert set(boot.WRAPS.get(module, "").split()) <= set(homes.split())
+    assert not any("trial" in homes for homes in boot.WRAPS.values())
 
 
 def test_a_module_is_wrapped_once_and_right_after_it_was_executed(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import torch.utils.data  # noqa: F401 - batches are made in processes that have it
@@ -22,14 +21,14 @@ def read_all(folder: Path):
         path.read_bytes()
 
 
-def a_batch(tally: Tally, make, *arguments, maker=None):
-    return reads.record_reads(tally, maker, time.perf_counter_ns(), make, *arguments)
+def a_batch(make, *arguments, maker=None):
+    return reads.record_reads(maker, make, *arguments)
 
 
 def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path):
     read_all(tmp_path / "data")
     tally.set_mode(WARM)
-    a_batch(tally, read_all, tmp_path / "data")
+    a_batch(read_all, tmp_path / "data")
     totals = tally.sum_counters()
     assert (totals["batches"], totals["files"], totals["pages"]) == (1, FILES, FILES * PAGES)
     assert totals["bytes"] == FILES * PAGES * pagecache.PAGE
@@ -42,7 +41,7 @@ def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally:
     for _ in range(2):
         tally.set_mode(WARM)
         for maker in (one, one, other, one, other):
-            a_batch(tally, read_all, tmp_path / "data", maker=maker)
+            a_batch(read_all, tmp_path / "data", maker=maker)
         totals = tally.sum_counters()
         assert (totals["batches"], totals["looked"], totals["files"]) == (5, 2, 2 * FILES)
         assert totals["called"] >= 5 * FILES * PAGES * pagecache.PAGE
@@ -51,7 +50,7 @@ def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally:
 
 def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path):
     tally.set_mode(WARM)
-    a_batch(tally, int)
+    a_batch(int)
     read_all(tmp_path / "data")
     assert tally.sum_counters()["files"] == 0
 
@@ -76,14 +75,15 @@ def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path, monkeypat
     assert not reads.is_data(os.__file__)
 
 
-def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path):
+def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path, monkeypatch):
     read_all(tmp_path / "data")
     whole = reads.files_below(str(tmp_path / "data"))
     assert reads.examine_files(whole, cold=False) == {
         "pages": FILES * PAGES,
         "resident": FILES * PAGES,
     }
-    assert len(list(reads.files_below(str(tmp_path / "data"), limit=1))) == 1
+    monkeypatch.setattr(reads, "_MAX_FILES", 1)
+    assert len(list(reads.files_below(str(tmp_path / "data")))) == 1
 
 
 def test_what_was_removed_meanwhile_is_passed_over(tally: Tally, tmp_path):
@@ -108,13 +108,13 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
         return found[0]
 
     tally.set_mode(COLD)
-    first, second, third = a_batch(tally, lambda: [read_a_page(number) for number in (3, 4, 5)])
+    first, second, third = a_batch(lambda: [read_a_page(number) for number in (3, 4, 5)])
     # WHEN it is opened again THEN what was read stays, and its size is no sample's size
     assert second > first
     assert third > first + 1
     assert (tally.sum_counters()["files"], tally.sum_counters()["bytes"]) == (3, 0)
     # but a file that was read whole is dropped whenever it is opened
-    a_batch(tally, lambda: [small.read_bytes() for _ in range(2)])
+    a_batch(lambda: [small.read_bytes() for _ in range(2)])
     totals = tally.sum_counters()
     assert (totals["files"], totals["bytes"], totals["resident"]) == (
         5,

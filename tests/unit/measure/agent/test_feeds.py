@@ -109,7 +109,7 @@ def test_batches_that_came_before_their_turn_have_a_place_in_the_queue():
     try:
         # GIVEN two batches of the second worker, here before the first worker makes any
         feed.mode = "warm"
-        feed.tap.ask_only_for([])
+        feed._used.tap.ask_only_for([])
         first = values(feed, 1)
         assert [number for number, _ in came] == [1, 3, 0]
         # WHEN more are asked for THEN they come in order, and no more at once than the loader allows

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stash.measure.agent.wraps.groups import Call, answer_alone
+from stash.measure.agent.wraps.groups import answer_alone
 
 
 def of_four(name, **arguments):
     """By rank 2 of four."""
-    return answer_alone(name, Call(arguments, rank=2, size=4))
+    return answer_alone(name, arguments, rank=2, size=4)
 
 
 def test_a_synchronous_call_returns_nothing_and_an_asynchronous_one_its_work():

@@ -123,32 +123,27 @@ def test_gradients_are_told_bucket_by_bucket(wrapped):
     assert [name for name, _ in named] == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
-def test_whether_gradients_are_views_into_their_buckets_is_known(wrapped):
+def test_what_is_sent_beside_gradients_and_how_is_known_whatever_the_scope(wrapped, monkeypatch):
     replicas._made.clear()
-    assert replicas.bucket_view() is None
-    ddp = wrapped(model())
-    assert replicas.bucket_view() is False
-    ddp.gradient_as_bucket_view = True
-    assert replicas.bucket_view() is True
-
-
-def test_what_is_sent_beside_gradients_is_known_whatever_the_scope(wrapped, monkeypatch):
-    replicas._made.clear()
-    assert (replicas.buffer_bytes(), replicas.finds_unused()) == (None, None)
+    assert replicas.exchange_facts() == {}
     ddp = wrapped(torch.nn.BatchNorm1d(4))
-    assert (replicas.buffer_bytes(), replicas.finds_unused()) == (0, False)  # to nobody else
+
+    def known(name):
+        return replicas.exchange_facts()[name]
+
+    assert (known("buffer_bytes"), known("finds_unused"), known("bucket_view")) == (0, False, False)
     monkeypatch.setattr(replicas, "_whole_group", lambda ddp: SimpleNamespace(size=lambda: 2))
     sent = 2 * 4 * 4 + 8  # mean and variance of four, and how many batches were seen
-    assert replicas.buffer_bytes() == sent
+    assert known("buffer_bytes") == sent
     monkeypatch.setitem(replicas._ordinary, ddp, (True, True, ddp.process_group))
     ddp.broadcast_buffers = False  # as under scope self
-    assert replicas.buffer_bytes() == sent
+    assert known("buffer_bytes") == sent
     monkeypatch.setitem(replicas._ordinary, ddp, (True, False, ddp.process_group))
-    assert replicas.buffer_bytes() == 0
-    ddp.find_unused_parameters = True
-    assert replicas.finds_unused()
+    assert known("buffer_bytes") == 0
+    ddp.find_unused_parameters = ddp.gradient_as_bucket_view = True
+    assert (known("finds_unused"), known("bucket_view")) == (True, True)
     ddp.static_graph = True
-    assert not replicas.finds_unused()
+    assert not known("finds_unused")
 
 
 def test_a_model_that_is_gone_is_forgotten(wrapped):
@@ -164,21 +159,25 @@ def test_what_a_group_has_started_is_counted(world):
 
 def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(wrapped):
     replicas._made.clear()
-    assert (replicas.own_hook(), replicas.skips_exchanges()) == (None, None)
     ddp = wrapped(model())
-    assert (replicas.own_hook(), replicas.skips_exchanges()) == ("", False)
+
+    def known():
+        facts = replicas.exchange_facts()
+        return facts["exchange_hook"], facts["skips_exchanges"]
+
+    assert known() == ("", False)
     replicas.set_scope("self")
     with ddp.no_sync():  # nothing is exchanged here anyway, and leaving it restores a False
         pass
     replicas.set_scope("world")
-    assert not replicas.skips_exchanges()
+    assert known() == ("", False)
     with ddp.no_sync():
         pass
     ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    assert (replicas.own_hook(), replicas.skips_exchanges()) == ("fp16_compress_hook", True)
+    assert known() == ("fp16_compress_hook", True)
 
 
 def test_a_built_in_hook_is_the_jobs_own_too(wrapped):
     ddp = wrapped(model())
     ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
-    assert "FP16_COMPRESS" in (replicas.own_hook() or "")
+    assert "FP16_COMPRESS" in replicas.exchange_facts()["exchange_hook"]

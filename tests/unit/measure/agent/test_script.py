@@ -8,7 +8,7 @@ from listening import Recorder
 from ranks_in_memory import silence
 
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import Handle, WatchedFeed, WatchedIterator
+from stash.measure.agent.data.feeds import Handle, WatchedFeed, iterate_feed
 from stash.measure.agent.thread_events import ThreadEvent
 
 
@@ -27,7 +27,7 @@ def tell():
 
 def handle_of(batches) -> Handle:
     feed = WatchedFeed(batches)
-    return Handle(feed, WatchedIterator(feed))
+    return Handle(feed, iterate_feed(feed))
 
 
 def test_every_event_reaches_the_listener(listener: Recorder):

@@ -40,35 +40,6 @@ def model(clock: Seconds) -> Slow:
     return type("Model", (Slow,), {})(clock)
 
 
-def trains(clock: Seconds, stamps: Stamps, model):
-    """A batch is made in 2 s, seen by no loader, and given back in 1 s; an update takes 5 s."""
-
-    def act():
-        clock.now += 2.0
-        model(HOST)
-        stamps.tell(ThreadEvent.BACKWARD_BEGINS)
-        clock.now += 1.0
-        stamps.tell(ThreadEvent.BACKWARD_ENDED)
-        clock.now += 5.0
-
-    return act
-
-
-def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_known(
-    clock: Seconds, stamps: Stamps, step: Step, model: Slow
-):
-    call, act = nn.Module.__call__, trains(clock, stamps, model)
-    before = step(act)
-    look = CalledModels()
-    step(act)
-    assert look.end()
-    assert nn.Module.__call__ is call
-    after = step(act)
-    stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [before.seconds_in(stage) for stage in stages] == [5, 0, 1, 5]
-    assert [after.seconds_in(stage) for stage in stages] == [2, 3, 1, 5]
-
-
 def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(
     stamps: Stamps,
 ):
@@ -115,12 +86,15 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
             clock.now += 1.0
             stamps.tell(ThreadEvent.BACKWARD_ENDED)
 
+    call, before = nn.Module.__call__, step(act)
     look = CalledModels()
     step(act)
     assert look.end()
+    assert nn.Module.__call__ is call
     assert set(look._most) == {Unit, type(critic), Frozen}
     found = step(act)
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
+    assert [before.seconds_in(stage) for stage in stages] == [14, 0, 2, 14]
     assert [found.seconds_in(stage) for stage in stages] == [4, 24, 2, 0]
 
 
@@ -139,8 +113,8 @@ def test_a_module_that_fails_has_no_part_in_what_follows(
         stamps.tell(ThreadEvent.READ_BEGINS, 0)
 
     look = CalledModels()
-    step(act)
-    assert not look._inside
+    step(lambda: [act(), act()])
+    assert look._most[Fails] == 2
     assert look.end()
     assert step(act).seconds_in(StepStage.FORWARD) == 5
 

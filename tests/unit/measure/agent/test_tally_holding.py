@@ -34,7 +34,7 @@ def counted(paths):
 def _work(tally: Tally, path: Path, answers, ends, ready):
     kept = mapped(path)
     if answers:
-        reads.answer_calls(tally)
+        reads.answer_calls(os.getpid())
     ready.set()
     ends.wait(PATIENCE)
     kept.close()

@@ -12,61 +12,31 @@ import torch
 from stash.measure.agent.wraps import trial_changes
 from stash.measure.agent.wraps.trial_changes import fingerprint_batch
 
-
-class Loader:
-    """With a ``DataLoader``'s arguments."""
-
-    def __init__(
-        self,
-        dataset,
-        batch_size=1,
-        num_workers=0,
-        prefetch_factor=None,
-        persistent_workers=False,
-        multiprocessing_context=None,
-        worker_init_fn=None,
-    ):
-        self.starts = multiprocessing_context, worker_init_fn
-        self.given = (batch_size, num_workers, prefetch_factor, persistent_workers)
+NONE = {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None}
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "asked", "given"),
+    ("given", "asked", "changed"),
     [
-        (("data", 8, 2), {}, {"num_workers": 6}, (8, 6, None, False)),
-        (("data",), {"num_workers": 2, "prefetch_factor": 4}, {"num_workers": 6}, (1, 6, 4, False)),
-        (
-            ("data",),
-            {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True},
-            {"num_workers": 0},
-            (1, 0, None, False),
-        ),
-        ((), {"dataset": "data", "num_workers": 2}, {"prefetch_factor": 8}, (1, 2, 8, False)),
+        ({"num_workers": 2}, {"num_workers": 6}, {"num_workers": 6}),
+        ({"num_workers": 2}, {"prefetch_factor": 8}, {"num_workers": 2, "prefetch_factor": 8}),
+        ({"prefetch_factor": 4, "num_workers": 2}, {"num_workers": 0}, {"num_workers": 0, **NONE}),
+        ({}, {"pin_memory": True}, {"pin_memory": True, **NONE}),
+        ({"multiprocessing_context": "spawn"}, {}, {"multiprocessing_context": "spawn"}),
     ],
 )
-def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
-    args, kwargs, asked, given
+def test_a_loader_is_built_with_what_is_asked_and_without_workers_with_nothing_of_theirs(
+    given, asked, changed
 ):
-    loader = Loader.__new__(Loader)
-    args, kwargs = trial_changes._override_loader(Loader.__init__, loader, args, kwargs, asked)
-    Loader.__init__(loader, *args, **kwargs)
-    assert loader.given == given
+    arguments = dict(given)
+    trial_changes._change_loader(arguments, asked)
+    assert arguments == changed
 
 
-def test_workers_are_started_and_begun_as_asked():
-    def built(asked, **kwargs):
-        loader = Loader.__new__(Loader)
-        args, kwargs = trial_changes._override_loader(
-            Loader.__init__, loader, ("data",), kwargs, asked
-        )
-        Loader.__init__(loader, *args, **kwargs)
-        return loader.starts
-
-    spawned = {"num_workers": 2, "multiprocessing_context": "spawn", "worker_init_fn": print}
-    assert built({"multiprocessing_context": "fork"}, **spawned) == ("fork", print)
-    assert built({"num_workers": 0}, **spawned)[0] is None  # PyTorch takes none without workers
-    _, begin = built({"one_thread": True}, **spawned)
-    assert begin._init is print
+def test_workers_begin_as_the_script_has_them_begin():
+    arguments = {"num_workers": 2, "worker_init_fn": print}
+    trial_changes._change_loader(arguments, {"one_thread": True})
+    assert arguments["worker_init_fn"]._init is print
 
 
 def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeypatch):
@@ -115,8 +85,9 @@ def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch):
     monkeypatch.setattr(
         trial_changes, "time", SimpleNamespace(perf_counter=lambda: float(next(clock)))
     )
-    monkeypatch.setattr(trial_changes._evidence, "updates", {})
-    assert trial_changes._update_seconds() is None
+    evidence = trial_changes._Evidence()
+    monkeypatch.setattr(trial_changes, "_evidence", evidence)
+    assert evidence.update_seconds() is None
     optimizers = [torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.1) for _ in range(2)]
     module = import_module("torch.optim.optimizer")
     handles = [
@@ -131,7 +102,7 @@ def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch):
         for handle in handles:
             handle.remove()
     # THEN a step spends a second in each of them
-    assert trial_changes._update_seconds() == 2.0
+    assert evidence.update_seconds() == 2.0
 
 
 def test_starts_of_loops_are_kept_with_the_steps_before_them_apart_for_evaluation(monkeypatch):
@@ -144,18 +115,12 @@ def test_starts_of_loops_are_kept_with_the_steps_before_them_apart_for_evaluatio
     train, val = (
         SimpleNamespace(_stash_asked=-2.0, **{trial_changes._SITE: name}) for name in ("a", "b")
     )
-    evidence.updates = {1: [0.0, 0.0, 3]}
+    evidence.updates |= {1: [0.0, 0.0, 3]}
     trial_changes._record_batch(train, torch.ones(3))
     trial_changes._record_batch(train, torch.ones(3))
-    evidence.updates = {1: [0.0, 0.0, 5], 2: [0.0, 0.0, 1]}
+    evidence.updates |= {1: [0.0, 0.0, 5], 2: [0.0, 0.0, 1]}
     with torch.no_grad():
         trial_changes._record_batch(val, torch.ones(3))
     assert evidence.epochs == [(2.0, 3)]
     assert evidence.evaluations["b"] == [(3.0, 5)]
     assert evidence.trains == "a"
-
-
-def test_outside_a_trial_nothing_is_wrapped():
-    before = torch.utils.data.DataLoader.__init__
-    trial_changes.wrap_loaders(torch.utils.data.dataloader)
-    assert torch.utils.data.DataLoader.__init__ is before

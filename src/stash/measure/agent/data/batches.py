@@ -11,10 +11,10 @@ import contextlib
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from stash.measure.agent import script
 from stash.measure.agent.private import dense_parts, is_strided
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
@@ -33,11 +33,18 @@ SILENT: Votes = frozenset()
 _of_shapes: dict[tuple[Any, ...], int | None] = {}
 """What was found of plain lists and tuples of tensors, whose votes depend on nothing but their shapes."""
 _MAX_SHAPES = 4096
+_SHAPE = attrgetter("shape")
 
 
 def is_tensor(value: Any) -> bool:
     """Whether it is a tensor of any layout or class."""
     return isinstance(value, sys.modules["torch"].Tensor)
+
+
+def is_in_worker() -> bool:
+    """Whether this process is a loader's worker."""
+    workers = sys.modules.get("torch.utils.data")
+    return workers is not None and workers.get_worker_info() is not None
 
 
 def is_array(value: Any) -> bool:
@@ -52,17 +59,11 @@ def list_contents(value: Any) -> Iterable[Any]:
         return list(value.values())
     if isinstance(value, (list, tuple, set, frozenset)):
         return value
-    slots = (getattr(cls, "__slots__", ()) for cls in type(value).__mro__)
-    names = [
-        name
-        for own in slots
-        for name in ((own,) if isinstance(own, str) else own)
-        if name[:2] != "__"
-    ]
-    return [
-        *getattr(value, "__dict__", {}).values(),
-        *(getattr(value, name, None) for name in names),
-    ]
+    names = list(getattr(value, "__dict__", ()))
+    for cls in type(value).__mro__:
+        slots = getattr(cls, "__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    return [getattr(value, name, None) for name in names if name[:2] != "__"]
 
 
 def iter_leaves(batch: Any) -> Iterator[Any]:
@@ -85,19 +86,24 @@ def iter_tensors(batch: Any) -> Iterator[Any]:
     return filter(is_tensor, iter_leaves(batch))
 
 
-def rebuild_batch(batch: Any, change: Change) -> Any:
+def rebuild_batch(batch: Any, change: Change, rebuild_container: Change | None = None) -> Any:
     """``batch`` with fresh containers and ``change`` applied to every tensor and array in it.
 
-    Containers of other classes than Python's own are copied by their own methods (``copy.deepcopy`` asks them), which
-    find the changed tensors already made. Raises what those methods raise.
+    Containers of other classes than Python's own are made again by ``rebuild_container``, or copied by their own
+    methods (``copy.deepcopy`` asks them), which find the changed tensors already made. Raises what those raise.
     """
-
-    def copy_container(container: Any) -> Any:
-        return copy.deepcopy(
-            container, {id(leaf): change(leaf) for leaf in list(iter_leaves(container))}
-        )
-
-    return _map_batch(batch, change, copy_container)
+    if isinstance(batch, PLAIN):
+        return batch
+    if is_tensor(batch) or is_array(batch):
+        return change(batch)
+    if type(batch) in (list, tuple):
+        return type(batch)(rebuild_batch(part, change, rebuild_container) for part in batch)
+    if type(batch) is dict:
+        parts = batch.items()
+        return {key: rebuild_batch(part, change, rebuild_container) for key, part in parts}
+    if rebuild_container is not None:
+        return rebuild_container(batch)
+    return copy.deepcopy(batch, {id(leaf): change(leaf) for leaf in list(iter_leaves(batch))})
 
 
 def copy_containers(batch: Any) -> Any:
@@ -105,13 +111,16 @@ def copy_containers(batch: Any) -> Any:
 
     def copy_container(container: Any) -> Any:
         if callable(getattr(container, "clone", None)):
-            with contextlib.suppress(
-                TypeError
-            ):  # TensorDict, whose deep copies are never around the same tensors
+            # TensorDict, whose deep copies are never around the same tensors
+            with contextlib.suppress(TypeError):
                 return container.clone(recurse=False)
         return rebuild_batch(container, _keep_leaf)
 
-    return _map_batch(batch, _keep_leaf, copy_container)
+    return rebuild_batch(batch, _keep_leaf, copy_container)
+
+
+def _keep_leaf(leaf: Any) -> Any:
+    return leaf
 
 
 def move_batch(batch: Any, device: Any) -> Any:
@@ -128,20 +137,7 @@ def move_batch(batch: Any, device: Any) -> Any:
         result = own.to(device)
         return own if result is None else result
 
-    return _map_batch(batch, move_leaf, move_container)
-
-
-def _map_batch(batch: Any, of_leaf: Change, of_container: Change) -> Any:
-    """Python's own containers made again, and what they hold changed: leaves, and containers of other classes."""
-    if isinstance(batch, PLAIN):
-        return batch
-    if is_tensor(batch) or is_array(batch):
-        return of_leaf(batch)
-    if type(batch) in (list, tuple):
-        return type(batch)(_map_batch(part, of_leaf, of_container) for part in batch)
-    if type(batch) is dict:
-        return {key: _map_batch(value, of_leaf, of_container) for key, value in batch.items()}
-    return of_container(batch)
+    return rebuild_batch(batch, move_leaf, move_container)
 
 
 def list_devices(batch: Any) -> list[Any]:
@@ -177,60 +173,44 @@ def why_immovable(batch: Any, device: Any) -> str | None:
 
 def count_bytes(batch: Any) -> int:
     """Bytes of the tensors and arrays in a batch."""
-    return sum(_leaf_bytes(leaf) for leaf in iter_leaves(batch))
+    return sum(map(_leaf_bytes, iter_leaves(batch)))
 
 
 def _leaf_bytes(leaf: Any) -> int:
-    if is_array(leaf):
+    if is_array(leaf) or is_strided(leaf):
         return int(leaf.nbytes)
-    return sum(int(part.numel() * part.element_size()) for part in _list_dense(leaf))
-
-
-def _list_dense(tensor: Any) -> list[Any]:
-    """The ordinary tensors that a sparse or nested one is made of."""
-    torch = sys.modules["torch"]
-    if tensor.layout is torch.strided:
-        return list(tensor.unbind()) if tensor.is_nested else [tensor]
-    return (
-        [tensor.values(), tensor.offsets()]
-        if tensor.layout is torch.jagged
-        else dense_parts(tensor)
-    )
+    parts = dense_parts(leaf)
+    if leaf.layout is sys.modules["torch"].jagged:
+        parts.append(leaf.offsets())
+    return sum(int(part.nbytes) for part in parts)
 
 
 def copy_batch(batch: Any) -> Any:
     """A copy that stays valid: out of the workers' shared memory, pinned if the original was."""
-    return _copy_or_same(batch, lambda: rebuild_batch(batch, _copy_leaf))
+    return _copy_or_keep(batch, rebuild_batch, _copy_leaf)
 
 
 def rewrap_batch(batch: Any) -> Any:
     """Fresh containers around the same tensors and arrays."""
-    return _copy_or_same(batch, lambda: copy_containers(batch))
+    return _copy_or_keep(batch, copy_containers)
 
 
-def _copy_or_same(batch: Any, copied: Callable[[], Any]) -> Any:
+def _copy_or_keep(batch: Any, copy_it: Callable[..., Any], *arguments: Any) -> Any:
     """A copy of a batch; what refuses to be copied is handed out as it is."""
     try:
-        return copied()
-    except (
-        Exception
-    ):  # of a class that Stash knows nothing about; a replay must not end the user's job
+        return copy_it(batch, *arguments)
+    except Exception:  # of a class that Stash knows nothing about: the job goes on
         return batch
-
-
-def _keep_leaf(leaf: Any) -> Any:
-    return leaf
 
 
 def _copy_leaf(leaf: Any) -> Any:
     if is_array(leaf):
         return leaf.copy()
     again = leaf.detach().clone()
-    try:
-        pinned = bool(leaf.is_pinned())
-    except (RuntimeError, NotImplementedError):  # of a layout that cannot be
-        pinned = False
-    return again.pin_memory() if pinned else again
+    with contextlib.suppress(RuntimeError, NotImplementedError):  # of a layout that cannot be
+        if leaf.is_pinned():
+            return again.pin_memory()
+    return again
 
 
 def count_samples(batch: Any) -> int | None:
@@ -240,17 +220,17 @@ def count_samples(batch: Any) -> int | None:
     that all agree on counts: a tensor's first dimension; a list's elements, as fields of one batch or as samples of
     it.
     """
-    if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
+    if type(batch) not in (list, tuple) or {*map(type, batch)} != {sys.modules["torch"].Tensor}:
         return _count_by_votes(batch)
     try:
-        shapes = tuple([part.shape for part in batch])
-        return _of_shapes[shapes]
+        shapes = tuple(map(_SHAPE, batch))
     except RuntimeError:  # of a nested tensor, which has none
         return _count_by_votes(batch)
-    except KeyError:
+    if shapes not in _of_shapes:
         if len(_of_shapes) >= _MAX_SHAPES:
             _of_shapes.clear()
-        return _of_shapes.setdefault(shapes, _count_by_votes(batch))
+        _of_shapes[shapes] = _count_by_votes(batch)
+    return _of_shapes[shapes]
 
 
 def _count_by_votes(batch: Any) -> int | None:
@@ -261,9 +241,8 @@ def _count_by_votes(batch: Any) -> int | None:
 
 def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
     """Of a loader's list or tuple: nearly always the fields of a batch, but a collate function may leave a list."""
-    if batch and not any(
-        is_tensor(part) or is_array(part) or isinstance(part, (list, tuple)) for part in batch
-    ):
+    kinds = [_shape(part) is not None or isinstance(part, (list, tuple)) for part in batch]
+    if batch and not any(kinds):
         return _votes(batch, 1)
     if len(batch) > 2 and all(map(_is_picture, batch)):
         return SILENT
@@ -272,25 +251,21 @@ def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
 
 def _votes(part: Any, depth: int, single: bool = False) -> Votes:
     """The numbers of samples that a part could mean; none if it has no opinion. ``single``: it may be one sample."""
-    if is_tensor(part) or is_array(part):
-        shape = _shape(part)
+    shape = _shape(part)
+    if shape is not None:
         return SILENT if not shape or (single and _is_picture(part)) else frozenset({int(shape[0])})
     if isinstance(part, PLAIN) or depth > _DEEP:
         return SILENT
     if (count := _own_count(part)) is not None:
         return frozenset({count})
-    if isinstance(part, Mapping):
-        rows = [
-            part[name]
-            for name in _FIRST
-            if name in part and is_tensor(part[name]) and part[name].dim() > 1
-        ]
-        return _intersect_votes(_votes(value, depth + 1, single) for value in rows or part.values())
     if isinstance(part, (list, tuple)):
         of_elements = _intersect_votes(_votes(element, depth + 1, single=True) for element in part)
-        alike = len({type(element) for element in part}) == 1
+        alike = len(set(map(type, part))) == 1
         return of_elements | {len(part)} if alike else of_elements
-    return _intersect_votes(_votes(value, depth + 1, single) for value in list_contents(part))
+    named: list[Any] = [part.get(name) for name in _FIRST] if isinstance(part, Mapping) else []
+    rows = [value for value in named if is_tensor(value) and value.dim() > 1]
+    values = rows or list_contents(part)
+    return _intersect_votes(_votes(value, depth + 1, single) for value in values)
 
 
 def _own_count(part: Any) -> int | None:
@@ -299,28 +274,26 @@ def _own_count(part: Any) -> int | None:
     if is_tensor(running):  # a PackedSequence: at the first moment all of its sequences run
         return int(running[0])
     for name in _COUNTS:
-        try:
+        count = None
+        with contextlib.suppress(Exception):  # a property of a class that Stash knows nothing about
             count = getattr(part, name, None)
-        except Exception:  # a property of a class that Stash knows nothing about
-            continue
         if isinstance(count, tuple):
-            count = count[0] if count else None
+            count = next(iter(count), None)
         if isinstance(count, int) and not isinstance(count, bool):
             return count
     return None
 
 
 def _is_picture(part: Any) -> bool:
-    return (
-        (is_tensor(part) or is_array(part))
-        and len(shape := _shape(part)) == 3
-        and shape[0] in _PICTURE
-    )
+    shape = _shape(part) or ()
+    return len(shape) == 3 and shape[0] in _PICTURE
 
 
-def _shape(part: Any) -> tuple[Any, ...]:
+def _shape(part: Any) -> tuple[Any, ...] | None:
     """Of a tensor or an array; of a nested one only how many it holds is known."""
-    return (part.size(0),) if is_tensor(part) and part.is_nested else tuple(part.shape)
+    if is_tensor(part) and part.is_nested:
+        return (part.size(0),)
+    return tuple(part.shape) if is_tensor(part) or is_array(part) else None
 
 
 def _intersect_votes(votes: Iterable[Votes]) -> Votes:
@@ -341,31 +314,18 @@ def count_tokens(batch: Any) -> tuple[int, int | None] | None:
     """
     if isinstance(batch, Mapping):
         found: Any = next((batch[key] for key in _TOKENS if key in batch), None)
-        mask: Any = batch.get("attention_mask")
-        unclear = next(
-            (what for what, part in (("tokens", found), ("padding", mask)) if _holds_nan(part)),
-            None,
-        )
-        if unclear is not None:
-            script.note(f"a batch holds NaN where {unclear} would be counted: {unclear} unknown")
         if not _is_sequences(found):
             return None
-        tells = is_tensor(mask) and mask.shape == found.shape and unclear is None
+        mask: Any = batch.get("attention_mask")
+        tells = is_tensor(mask) and mask.shape == found.shape and not mask.isnan().any()
         return int(found.numel()), int((mask != 0).sum()) if tells else None
     if type(batch) not in (list, tuple) or len(batch) != 2 or not all(map(_is_sequences, batch)):
         return None
     return (int(batch[0].numel()), None) if batch[0].shape == batch[1].shape else None
 
 
-def _holds_nan(value: Any) -> bool:
-    return is_tensor(value) and is_strided(value) and bool(value.isnan().any())
-
-
 def _is_sequences(value: Any) -> bool:
     """Whether it is a tensor of whole numbers, samples by places."""
-    return (
-        is_tensor(value)
-        and value.dtype is sys.modules["torch"].int64
-        and value.ndim == 2
-        and is_strided(value)
-    )
+    if not is_tensor(value) or not is_strided(value):
+        return False
+    return value.dtype is sys.modules["torch"].int64 and value.ndim == 2

@@ -6,6 +6,8 @@ many there are. Which loader trains, and what a loop gets, is for ``runner/loops
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -47,11 +49,9 @@ class FeedProgress(NamedTuple):
 
     def hand_out(self, is_counted: bool, waited: float) -> FeedProgress:
         """A batch is handed out, for which a loop waited so many seconds."""
-        turn, limit, steps, since_step, wait, uncounted, at_step, around = self
-        wait, uncounted = wait + waited, uncounted or not is_counted
-        return FeedProgress(
-            turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, around
-        )
+        turn, limit, steps, since_step, wait, uncounted, *rest = self
+        uncounted = uncounted or not is_counted
+        return FeedProgress(turn + 1, limit, steps, since_step + 1, wait + waited, uncounted, *rest)
 
     def end_step(self) -> FeedProgress:
         """A step ended."""
@@ -62,10 +62,7 @@ class FeedProgress(NamedTuple):
     def skip_step(self, per_step: int) -> FeedProgress:
         """What was handed out since the last step belongs to none."""
         steps = self.steps_of_epoch - (-self.since_step // per_step)
-        wait, uncounted = self.at_step
-        return self._replace(
-            steps_of_epoch=steps, since_step=0, wait=wait, uncounted=uncounted, around=None
-        )
+        return FeedProgress(self.turn, self.limit, steps, 0, *self.at_step, self.at_step)
 
 
 class ReadingPattern(NamedTuple):
@@ -225,17 +222,11 @@ class Feed:
 
     def take_over(self, other: Feed) -> None:
         """Its loader was made again, as the other one's: what that has handed out counts as this one's."""
-        given, in_hand = other.give_away()
         self.begin_epoch()
-        self.handed = self.handed._replace(turn=given.turn)
+        self.handed = self.handed._replace(turn=other.handed.turn)
         self.learned = self.learned._replace(is_remade=True)
-        self._in_hand.extend(in_hand)
-
-    def give_away(self) -> tuple[FeedProgress, list[int]]:
-        """What it has handed out, and what of that no step has trained on, counts as another one's."""
-        in_hand = self._in_hand.copy()
-        self._in_hand.clear()
-        return self.handed, in_hand
+        self._in_hand.extend(other._in_hand)
+        other._in_hand.clear()
 
     def read_on(self, other: Feed) -> None:
         """Read what the other one's loop is about to, as no block decides yet what that gets."""
@@ -278,46 +269,39 @@ class Feed:
                 learned = learned._replace(reads_ahead=True) if ahead else learned
             self.learned = learned
         self.handed = handed.end_step()
-        if learned.reads_ahead and len(in_hand) > learned.per_step:  # not at an epoch's last step
-            trained = sum(in_hand[:-1])
-            del in_hand[:-1]
-        else:
-            trained = sum(in_hand)
-            in_hand.clear()
-        return trained
+        # not at an epoch's last step
+        is_ahead = learned.reads_ahead and len(in_hand) > learned.per_step
+        trained = in_hand[:-1] if is_ahead else in_hand.copy()
+        del in_hand[: len(trained)]
+        return sum(trained)
 
     def take_next(self) -> tuple[Any, float]:
         """Serve the training loop one batch according to the mode; and the seconds that it took to come."""
         number, now, tell, goes_on = self.account
-        if self.mode in _REPLAYS:
-            began = now()
-            batch = self.ring.next_batch()
-            ended = now()
-            tell(ThreadEvent.REPLAYED, ended, number)
-            took, waited = ended - began, 0.0
-        else:
-            is_real = self.mode == "real"
-            ends = is_real and not goes_on
+        replays, ends = self.mode in _REPLAYS, self.mode == "real" and not goes_on
+        if not replays:
             tell(ThreadEvent.READ_BEGINS, now(), number)
-            began = now()
-            try:
+        began = now()
+        try:
+            if replays:
+                batch = self.ring.next_batch()
+            else:
                 batch = self.real() if ends else self.read_endlessly()
-            except StopIteration:
-                if ends:
-                    self.learned = self.learned._replace(length=self.handed.turn)
-                tell(ThreadEvent.READ_FAILED, now(), number)
-                raise
-            ended = now()
-            tell(ThreadEvent.READ_ENDED, ended, number)
-            if self.learned.asked is not None:
-                startup = ended - self.learned.asked
-                self.learned = self.learned._replace(startup=startup, asked=None)
-            if is_real:
-                self.ring.offer(batch)
-            took = waited = ended - began
-        count = count_samples(batch)
+        except StopIteration:
+            if ends:
+                self.learned = self.learned._replace(length=self.handed.turn)
+            tell(ThreadEvent.READ_FAILED, now(), number)
+            raise
+        ended = now()
+        tell(ThreadEvent.REPLAYED if replays else ThreadEvent.READ_ENDED, ended, number)
+        if self.learned.asked is not None and not replays:
+            startup = ended - self.learned.asked
+            self.learned = self.learned._replace(startup=startup, asked=None)
+        if self.mode == "real":
+            self.ring.offer(batch)
+        took, count = ended - began, count_samples(batch)
         self._in_hand.append(count or 0)
-        self.handed = self.handed.hand_out(count is not None, waited)
+        self.handed = self.handed.hand_out(count is not None, 0.0 if replays else took)
         return batch, took
 
     def read_endlessly(self) -> Any:
@@ -369,13 +353,11 @@ class Feed:
 
     def _iter_batches(self, count: int) -> Iterator[Any]:
         """``count`` batches of the real pipeline, or as many as there are."""
-        for _ in range(count):
-            try:
+        with contextlib.suppress(StopIteration):  # of an iterable that cannot be iterated twice
+            for _ in range(count):
                 batch = self.read_endlessly()
-            except StopIteration:  # of an iterable that cannot be iterated twice
-                return
-            script.listener().beat()
-            yield batch
+                script.listener().beat()
+                yield batch
 
     def consume(self, count: int) -> int:
         """Read ``count`` batches and drop them; the value counts their samples."""
@@ -405,7 +387,8 @@ class WatchedFeed(Feed):
     def real(self) -> Any:
         if self._iterator is None:
             self._iterator = iter(self._iterable)
-        return record_reads(own_tally(), self, time.perf_counter_ns(), next, self._iterator)
+        own_tally()
+        return record_reads(self, next, self._iterator)
 
     def start_over(self) -> bool:
         if iter(self._iterable) is self._iterable:
@@ -427,17 +410,9 @@ def watched_feed(iterable: Any) -> WatchedFeed:
     return _watched.setdefault(id(iterable), WatchedFeed(iterable))
 
 
-class WatchedIterator:
-    """An iterator over a feed, for loops over what is no ``DataLoader``."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def __iter__(self) -> WatchedIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return script.listener().loops.next_batch(self._feed)
+def iterate_feed(feed: Feed) -> Iterator[Any]:
+    """Of loops over what is no ``DataLoader``; a generator could not be read by several threads."""
+    return map(lambda _: script.listener().loops.next_batch(feed), itertools.repeat(0))  # noqa: C417
 
 
 class Handle:

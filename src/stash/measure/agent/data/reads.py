@@ -9,6 +9,8 @@ batch, so a thread in each of them answers. Agreeing with other ranks is not kno
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
 import itertools
 import json
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stash.core import pagecache
+from stash.measure.agent.data.batches import is_in_worker
 from stash.measure.agent.data.tally import (
     COLD,
     IDLE,
@@ -34,7 +37,7 @@ from stash.measure.agent.data.tally import (
     makes_for_another,
 )
 from stash.measure.linux import mappings, procfs
-from stash.measure.linux.counters import BytesRead, bytes_read
+from stash.measure.linux.counters import bytes_read
 from stash.measure.linux.processes import is_alive
 from stash.measure.protocol.folder import HELD
 from stash.measure.protocol.orders import current_orders
@@ -42,43 +45,9 @@ from stash.measure.protocol.orders import current_orders
 T = TypeVar("T")
 _PERIOD = 0.05
 """Seconds between two looks of a worker's thread at the tally: 20 times 10 microseconds a second."""
-_HOLDS = 200_000
-"""Nanoseconds for which a reading of the kernel's counters is not asked for again."""
+_MAX_FILES = 200_000
 _MAX_ANSWER_SECONDS = 2.0
 """For workers to answer; a cold block that one of them keeps from being cold says so by itself."""
-
-
-class _ThreadReads(threading.local):
-    """Of this thread, which makes batches."""
-
-    counts: Counter[str] | None = None
-    """What was found of the files of the batch under way, if they are looked at."""
-    adding_ns = 0
-    """What it took to add up the last batch's counts, which is added with the next one's."""
-    bytes_read: BytesRead | None = None
-    """After the last batch, and when that was (nanoseconds)."""
-    read_at = -_HOLDS
-
-    def forget_reading(self) -> None:
-        self.read_at = -_HOLDS
-
-    def read_bytes(self, ended: int) -> BytesRead | None:
-        """What the kernel has counted by now, that a batch ended."""
-        self.bytes_read, self.read_at = bytes_read(), ended
-        return self.bytes_read
-
-    def count_in(self, counts: Counter[str] | None) -> Counter[str] | None:
-        """Count files there from now on; the value is where they were counted before."""
-        before, self.counts = self.counts, counts
-        return before
-
-    def add_later(self, took: int) -> None:
-        """What it took to add up a batch's counts, in nanoseconds."""
-        self.adding_ns = took
-
-
-_here = _ThreadReads()
-os.register_at_fork(after_in_child=_here.forget_reading)  # a fork's counters are its own
 
 
 class _OpenedFiles:
@@ -106,48 +75,76 @@ class _OpenedFiles:
 _files = _OpenedFiles()
 
 
-def record_reads(
-    shared: Tally | None, maker: object, since: int, make: Callable[..., T], *arguments: Any
-) -> T:
+class _ThreadReads(threading.local):
+    """Of this thread, which makes batches."""
+
+    counts: Counter[str] | None = None
+    """What was found of the files of the batch under way, if they are looked at."""
+    _adding_ns = 0
+    """What it took to add up the last batch's counts, which is added with the next one's."""
+
+    def record(self, shared: Tally, looks: bool, since: int, make: Callable[[], T]) -> T:
+        """As ``record_reads``; ``looks``: at files, too."""
+        before = bytes_read()
+        self.counts = Counter(looked=1, threads=_threads_of_libraries()) if looks else None
+        counts = self.counts or Counter()
+        spent, began = time.process_time_ns(), time.perf_counter_ns()
+        try:
+            return make()
+        finally:
+            ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
+            self.counts, after = None, bytes_read()
+            slot = shared.workers_slot() if is_in_worker() else 0
+            adding, own = time.perf_counter_ns(), counts["own_ns"]
+            took = ended - began - own
+            counts.update(batches=1, making_ns=took, cpu_ns=spent - own)
+            if after is None or before is None:
+                counts["not_reported"] = 1
+            else:
+                counts["called"] = after.called - before.called
+                counts["storage"] = after.storage - before.storage
+            counts[duration_field(took)] = 1
+            counts["own_ns"] += began - since + self._adding_ns + adding - ended
+            shared.add(slot, counts)
+            self._adding_ns = time.perf_counter_ns() - adding
+
+    def look_at(self, path: object) -> None:
+        """A file is about to be opened for reading."""
+        counts = self.counts
+        if counts is None:
+            return
+        self.counts = None  # opening the file ourselves must not be counted
+        began = time.perf_counter_ns()
+        try:
+            if isinstance(path, (str, bytes, os.PathLike)):
+                counts.update(_look_at(os.fsdecode(path)))
+        except OSError:
+            pass  # the script's own open is about to fail too, and will say so
+        finally:
+            counts["own_ns"] += time.perf_counter_ns() - began
+            self.counts = counts
+
+
+_here = _ThreadReads()
+about_to_read = _here.look_at
+"""Tell of a file that C code is about to open by itself; its path as its opener has it."""
+
+
+def record_reads(maker: object, make: Callable[..., T], *arguments: Any) -> T:
     """``make(*arguments)``, a batch; what this process reads meanwhile is counted, unless nothing is just now.
 
-    In a cold block files that it opens are dropped. What counting itself takes, ``since`` that moment (nanoseconds)
-    and afterwards, is kept separate (``own_ns``), so that it is not taken for making a batch.
+    In a cold block files that it opens are dropped. What counting itself takes is kept separate (``own_ns``), so that
+    it is not taken for making a batch.
     """
-    mode, generation = shared.read_mode() if shared is not None else (IDLE, 0)
-    if shared is None or mode == IDLE:
+    since, shared = time.perf_counter_ns(), find_tally()
+    if shared is None:
+        return make(*arguments)
+    mode, generation = shared.read_mode()
+    if mode == IDLE:
         return make(*arguments)
     _audit_opened_files()
-    before = _here.bytes_read if since - _here.read_at < _HOLDS else bytes_read()
     looks = _files.is_first_batch(mode, generation, maker) or mode == COLD
-    counts = Counter(looked=1, threads=_threads_of_libraries()) if looks else None
-    _here.count_in(counts)
-    spent = time.process_time_ns()
-    began = time.perf_counter_ns()
-    try:
-        return make(*arguments)
-    finally:
-        ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
-        _here.count_in(None)
-        worker = sys.modules["torch.utils.data"].get_worker_info()
-        found: dict[str, int] = {"own_ns": 0} if counts is None else {"own_ns": 0, **counts}
-        found["batches"] = 1
-        after = _here.read_bytes(ended)
-        if after is None or before is None:
-            found["not_reported"] = 1
-        else:
-            found["called"], found["storage"] = (
-                after.called - before.called,
-                after.storage - before.storage,
-            )
-        slot = 0 if worker is None else shared.workers_slot()
-        adding = time.perf_counter_ns()
-        own = found["own_ns"]
-        found["making_ns"], found["cpu_ns"] = ended - began - own, spent - own
-        found[duration_field(ended - began - own)] = 1
-        found["own_ns"] = own + began - since + _here.adding_ns + adding - ended
-        shared.add(slot, found)
-        _here.add_later(time.perf_counter_ns() - adding)
+    return _here.record(shared, looks, since, functools.partial(make, *arguments))
 
 
 def _threads_of_libraries() -> int:
@@ -164,50 +161,37 @@ def _audit_opened_files() -> None:
 
 def _audit_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Stays for the life of the process: it must be quick where it has nothing to do."""
-    if event != "open" or _here.counts is None:
-        return
-    path, _, flags = arguments
-    if (flags or 0) & os.O_ACCMODE == os.O_RDONLY:
-        about_to_read(path)
-
-
-def about_to_read(path: object) -> None:
-    """A file is about to be opened for reading; ``path`` as its opener has it."""
-    counts = _here.count_in(None)  # opening the file ourselves must not be counted
-    if counts is None:
-        return
-    began = time.perf_counter_ns()
-    try:
-        if isinstance(path, (str, bytes, os.PathLike)):
-            counts.update(_look_at(os.fsdecode(path)))
-    except OSError:
-        pass  # the script's own open is about to fail too, and will say so
-    finally:
-        counts["own_ns"] += time.perf_counter_ns() - began
-        _here.count_in(counts)
+    if event == "open" and _here.counts is not None:
+        path, _, flags = arguments
+        if (flags or 0) & os.O_ACCMODE == os.O_RDONLY:
+            _here.look_at(path)
 
 
 def _look_at(path: str) -> dict[str, int]:
     """What there is to count of a file; in a cold block it is dropped from the page cache."""
-    if not is_data(path):
+    # opening a pipe would wait for its other end
+    if not is_data(path) or not stat.S_ISREG(os.stat(path).st_mode):
         return {}
-    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for its other end
-        return {}
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _opened(path) as descriptor:
         size = os.fstat(descriptor).st_size
         found = {"files": 1, "heads": min(size, io.DEFAULT_BUFFER_SIZE)}
-        again = path in _files.opened and path not in _files.shared
-        if again and _was_read_in_part(descriptor, size):
+        if path in _files.opened - _files.shared and _was_read_in_part(descriptor, size):
             _files.shared.add(path)
             found["bytes"] = -size  # which says nothing of the size of a sample
-        if path in _files.shared:
-            return found
-        found |= {"bytes": size, **examine_file(descriptor, path, cold=_files.mode == COLD)}
+        if path not in _files.shared:
+            found |= {"bytes": size, **examine_file(descriptor, path, _files.mode == COLD)}
+            _files.opened.add(path)
+    return found
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """Its descriptor; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
-    _files.opened.add(path)
-    return found
 
 
 def _was_read_in_part(descriptor: int, size: int) -> bool:
@@ -265,33 +249,26 @@ def examine_files(paths: Iterable[str], cold: bool) -> Counter[str]:
     """Counts of all ``paths`` that can be opened, dropped from the cache if ``cold``."""
     total: Counter[str] = Counter()
     for path in paths:
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue  # removed meanwhile, or not ours to open
-        try:
+        # removed meanwhile, or not ours to open
+        with contextlib.suppress(OSError), _opened(path) as descriptor:
             total.update(examine_file(descriptor, path, cold))
-        finally:
-            os.close(descriptor)
     return total
 
 
-def files_below(root: str, limit: int = 200_000) -> Iterator[str]:
-    """At most ``limit`` files under ``root``: data read by C code, of which no audit event tells."""
+def files_below(root: str) -> Iterator[str]:
+    """Files under ``root``, the first many of them: data read by C code, of which no audit event tells."""
     found = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
-    return itertools.islice(found, limit)
+    return itertools.islice(found, _MAX_FILES)
 
 
-_answering: set[int] = set()
-"""Processes that have a thread which answers; a fork inherits the set and not the thread."""
+@cache
+def answer_calls(process: int) -> None:
+    """From now on this ``process``, if it is a worker, lets go of its mappings whenever a cold block begins.
 
-
-def answer_calls(shared: Tally) -> None:
-    """From now on this worker lets go of its mappings whenever a cold block begins; called with its first batch."""
-    if os.getpid() in _answering:
-        return
-    _answering.add(os.getpid())
-    if makes_for_another():
+    Called with its first batch; a fork inherits that and not the thread.
+    """
+    shared = find_tally()
+    if shared is not None and makes_for_another():
         _write_answer(shared, -1, [])  # the caller must know whom to wait for
         threading.Thread(target=_answer_for_ever, args=(shared,), daemon=True, name="stash").start()
 
@@ -309,11 +286,9 @@ def _answer_for_ever(shared: Tally) -> None:
 def _write_answer(shared: Tally, generation: int, held: list[str]) -> None:
     own = _answer_path(shared, os.getpid())
     fresh = own.with_name(f"new.{own.name}")
-    try:
+    with contextlib.suppress(FileNotFoundError):  # the run is over, and its folder gone
         fresh.write_text(json.dumps([generation, held]))
         fresh.replace(own)
-    except FileNotFoundError:
-        pass  # the run is over, and its folder gone
 
 
 def _answer_path(shared: Tally, process: int | str) -> Path:

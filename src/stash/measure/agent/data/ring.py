@@ -109,10 +109,11 @@ class Ring:
 
     def offer(self, batch: Any) -> None:
         """Keep a copy of one of the warm-up's, while there is room."""
-        if len(self) < _OF_WARM_UP and (
-            not self.batches or (len(self) + 1) * batches.count_bytes(batch) <= self.limit
+        kept = self._host.originals
+        if len(kept) < _OF_WARM_UP and (
+            not kept or (len(kept) + 1) * batches.count_bytes(batch) <= self.limit
         ):
-            self.batches.append(batches.copy_batch(batch))
+            kept.append(batches.copy_batch(batch))
 
     def refill(self, real: Iterable[Any], device: Any = None) -> bool:
         """Keep copies of these instead, read to their end; False if some of them found no room, but the first does.
@@ -144,13 +145,13 @@ class Ring:
         self._in_use = self._host
         if device is not None:
             self._in_use = self._device
-            self._device.originals = [batches.move_batch(batch, device) for batch in self.batches]
+            self._device.originals[:] = [batches.move_batch(each, device) for each in self.batches]
         return self._in_use.make_ready(count, first, self._room(self.batches[0], device))
 
     def end_block(self) -> None:
         """No block replays for now: what was made ready for one is dropped."""
         self.judge()
-        self._device.originals = []
+        self._device.originals.clear()
         for shelf in (self._host, self._device):
             shelf.drop_copies()
 

@@ -109,16 +109,16 @@ class Tally:
 
     def sum_counters(self) -> dict[str, int]:
         """The counters summed over all processes since the mode was last set."""
-        slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
-        return dict(zip(FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
+        slots = self._read_slots()
+        return {name: sum(slot[name] for slot in slots) for name in FIELDS}
 
     def list_makers(self) -> list[dict[str, int]]:
         """The counters of each process that made batches since the mode was last set, the training process first."""
-        slots = (
-            dict(zip(FIELDS, slot, strict=True))
-            for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :])
-        )
-        return [counts for counts in slots if counts["batches"]]
+        return [counts for counts in self._read_slots() if counts["batches"]]
+
+    def _read_slots(self) -> list[dict[str, int]]:
+        slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
+        return [dict(zip(FIELDS, slot, strict=True)) for slot in slots]
 
 
 def duration_field(nanoseconds: int) -> str:

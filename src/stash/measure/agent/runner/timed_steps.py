@@ -93,7 +93,7 @@ def time_steps(
         saved = rank.ledger.take_saving_seconds()
         beside.append((rank.own_seconds, saved))
         clock.step(now, loops.is_between_epochs, saved)
-        ledger.step_ended()
+        ledger.last_block.cut()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
     found = usage.until_now(steps / (steps + before)) | _group_facts()
@@ -101,7 +101,7 @@ def time_steps(
     leads = stamps.host_leads(now)
     if scope.name == "world":
         note_blind_groups(rank, issued)
-    if ledger.has_lost_calls:
+    if ledger.last_block.lost:
         rank.note(
             "steps have more collectives than Stash keeps: what the last of a block are waited for is not seen"
         )

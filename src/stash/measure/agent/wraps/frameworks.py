@@ -32,26 +32,22 @@ def _keeps_logging() -> bool:
 
 def wrap_transformers(module: ModuleType) -> None:
     """HF ``Trainer`` and what inherits from it (trl): no step limit, no evaluation, no checkpoints, no services."""
-    train = module.Trainer.train
+    only_training = _only_training(module.TrainerCallback)
+    script.surround(module.Trainer, "train", functools.partial(_train_only, only_training))
 
-    @functools.wraps(train)
-    def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if script.active():
-            plans = (getattr(self.args, name, "no") for name in ("eval_strategy", "save_strategy"))
-            if any(plan != "no" for plan in plans):
-                script.note(_UNSEEN.format("Transformers' Trainer neither evaluates nor saves"))
-            script.put(self.args, max_steps=PLENTY, eval_on_start=False)
-            services = [
-                callback
-                for callback in self.callback_handler.callbacks
-                if type(callback).__module__.startswith("transformers.integrations")
-            ]
-            for callback in () if _keeps_logging() else services:
+
+def _train_only(only_training: Any, train: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
+    if script.active():
+        plans = (getattr(self.args, name, "no") for name in ("eval_strategy", "save_strategy"))
+        if any(plan != "no" for plan in plans):
+            script.note(_UNSEEN.format("Transformers' Trainer neither evaluates nor saves"))
+        script.put(self.args, max_steps=PLENTY, eval_on_start=False)
+        for callback in list(self.callback_handler.callbacks):
+            is_service = type(callback).__module__.startswith("transformers.integrations")
+            if is_service and not _keeps_logging():
                 self.callback_handler.remove_callback(callback)
-            self.add_callback(_only_training(module.TrainerCallback))
-        return train(self, *args, **kwargs)
-
-    script.put(module.Trainer, train=endless)
+        self.add_callback(only_training())
+    return train(self, *args, **kwargs)
 
 
 def _only_training(base: Any) -> Any:
@@ -66,39 +62,34 @@ def _only_training(base: Any) -> Any:
 
         on_epoch_end = on_step_end
 
-    return OnlyTraining()
+    return OnlyTraining
 
 
 def wrap_lightning(module: ModuleType) -> None:
     """Lightning ``Trainer``: no limits, a batch of validation, no checkpoints, loggers that log nowhere."""
-    fit = module.Trainer.fit
+    loggers = module.__name__.replace("trainer.trainer", "loggers.logger")
+    script.surround(module.Trainer, "fit", functools.partial(_fit_only, loggers))
 
-    @functools.wraps(fit)
-    def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if script.active():
-            script.put(self.fit_loop, max_epochs=PLENTY)
-            script.put(self.fit_loop.epoch_loop, max_steps=-1)
-            self.num_sanity_val_steps = (
-                0  # read just before the first step, it would pass for training
-            )
-            script.note(
-                _UNSEEN.format("Lightning's Trainer validates on one batch, and does not save,")
-            )
-            self.limit_val_batches = 1  # what schedules and callbacks monitor must exist
-            if self.loggers and not _keeps_logging():
-                dummy = import_module(
-                    module.__name__.replace("trainer.trainer", "loggers.logger")
-                ).DummyLogger
-                self.loggers = [dummy()]  # some callbacks refuse to work without any
-            self.callbacks = [
-                callback
-                for callback in self.callbacks  # but those that save, and that stop early
-                if not hasattr(callback, "best_model_path")
-                and not hasattr(callback, "stopped_epoch")
-            ]
-        return fit(self, *args, **kwargs)
 
-    script.put(module.Trainer, fit=endless)
+def _fit_only(loggers: str, fit: Function, self: Any, *args: Any, **kwargs: Any) -> Any:
+    if script.active():
+        script.put(self.fit_loop, max_epochs=PLENTY)
+        script.put(self.fit_loop.epoch_loop, max_steps=-1)
+        # read just before the first step, it would pass for training
+        self.num_sanity_val_steps = 0
+        script.note(
+            _UNSEEN.format("Lightning's Trainer validates on one batch, and does not save,")
+        )
+        self.limit_val_batches = 1  # what schedules and callbacks monitor must exist
+        if self.loggers and not _keeps_logging():
+            # some callbacks refuse to work without any
+            self.loggers = [import_module(loggers).DummyLogger()]
+        self.callbacks = [
+            callback
+            for callback in self.callbacks  # but those that save, and that stop early
+            if not hasattr(callback, "best_model_path") and not hasattr(callback, "stopped_epoch")
+        ]
+    return fit(self, *args, **kwargs)
 
 
 def quiet_variables(discarded: Path) -> Mapping[str, str]:
@@ -114,60 +105,54 @@ def quiet_variables(discarded: Path) -> Mapping[str, str]:
 
 def wrap_wandb(module: ModuleType) -> None:
     """W&B: ``wandb.init`` makes runs that do nothing."""
-    script.wrap(module, "init", _force_arguments, "W&B", mode="disabled")
+    _force_arguments(module, "init", "W&B", mode="disabled")
 
 
 def wrap_neptune(module: ModuleType) -> None:
     """Neptune: runs keep to themselves what is logged."""
-    script.wrap(module.Run, "__init__", _force_arguments, "Neptune", mode="debug")
+    _force_arguments(module.Run, "__init__", "Neptune", mode="debug")
 
 
 def wrap_comet(module: ModuleType) -> None:
     """Comet: the base of all its experiments."""
-    script.wrap(module.CometExperiment, "__init__", _force_arguments, "Comet", disabled=True)
+    _force_arguments(module.CometExperiment, "__init__", "Comet", disabled=True)
 
 
 def wrap_mlflow(module: ModuleType) -> None:
     """MLflow: clients of any server talk to the folder that the variable names."""
-    client = module.MlflowClient
-    script.wrap(
-        client, "__init__", _force_arguments, "MLflow", tracking_uri=None, registry_uri=None
+    _force_arguments(
+        module.MlflowClient, "__init__", "MLflow", tracking_uri=None, registry_uri=None
     )
 
 
 def wrap_mlflow_address(module: ModuleType) -> None:
     """MLflow: the folder that the variable names stays the address."""
-    orders = current_orders()
-    if orders is not None:
+    if (orders := current_orders()) is not None:
         uri = quiet_variables(orders.files.discarded)["MLFLOW_TRACKING_URI"]
-        script.wrap(module, "set_tracking_uri", _force_arguments, "MLflow", uri=uri)
+        _force_arguments(module, "set_tracking_uri", "MLflow", uri=uri)
 
 
 def wrap_tensorboard(module: ModuleType) -> None:
     """TensorBoard: event files go to a folder that is removed with the launch's."""
-    orders = current_orders()
-    if orders is None:
+    if (orders := current_orders()) is not None:
+        import inspect
+
+        # tensorboardX knows both names, and prefers this one.
+        known = inspect.signature(module.SummaryWriter.__init__).parameters
+        name = "logdir" if "logdir" in known else "log_dir"
+        folder = {name: str(orders.files.discarded / "tensorboard")}
+        _force_arguments(module.SummaryWriter, "__init__", "TensorBoard", **folder)
+
+
+def _force_arguments(owner: Any, name: str, service: str, **values: Any) -> None:
+    """Have a function called with these arguments, whatever its caller says."""
+    if current_orders() is None or _keeps_logging():
         return
-    import inspect
-
-    writer = module.SummaryWriter
-    # tensorboardX knows both names, and prefers this one.
-    name = "logdir" if "logdir" in inspect.signature(writer.__init__).parameters else "log_dir"
-    folder = str(orders.files.discarded / "tensorboard")
-    script.wrap(writer, "__init__", _force_arguments, "TensorBoard", **{name: folder})
-
-
-def _force_arguments(function: Function, service: str, **values: Any) -> Function:
-    """``function`` with these arguments, whatever its caller says."""
-    orders = current_orders()
-    if orders is None or orders.keep_logging:
-        return function
     import inspect  # takes longer than the rest of the agent's start
 
-    signature = inspect.signature(function)
+    signature = inspect.signature(getattr(owner, name))
 
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def force(function: Function, *args: Any, **kwargs: Any) -> Any:
         script.note(
             f"{service} was switched off for the profile (--keep-logging keeps it): steps lack its own time"
         )
@@ -175,4 +160,4 @@ def _force_arguments(function: Function, service: str, **values: Any) -> Functio
         call.arguments.update(values)
         return function(*call.args, **call.kwargs)
 
-    return wrapper
+    script.surround(owner, name, force)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,19 +110,16 @@ def within_node(
 
 
 def _gather_list(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
-    key = "tensor_list" if "tensor_list" in arguments else "object_list"
-    everyone = arguments[key]
-    own = arguments.get("tensor", arguments.get("obj"))
+    (key, everyone), (_, own), *_ = arguments.items()
     mine = [everyone[place] for place in places]
     for place in set(range(size)) - set(places):
-        if key == "tensor_list":
-            _stand_in(everyone[place], own)
-        else:
+        if key == "object_list":
             everyone[place] = own
+        else:
+            _stand_in(everyone[place], own)
     result = original(**{**arguments, key: mine})
-    if key == "object_list":
-        for place, item in zip(places, mine, strict=True):
-            everyone[place] = item
+    for place, item in zip(places, mine, strict=True):
+        everyone[place] = item
     return result
 
 
@@ -142,18 +139,15 @@ def _stand_in(output: Any, own: Any) -> None:
 
 
 def _gather_tensor(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
-    key = "output_tensor" if "output_tensor" in arguments else "output"
-    given = arguments.get("input_tensor", arguments.get("input"))
-    assert given is not None
-    everyone = arguments[key].view(size, -1)
-    everyone.copy_(given.reshape(1, -1))
-    return original(**{**arguments, key: _side_by_side(everyone, places).view(-1)})
+    (key, output), (_, own), *_ = arguments.items()
+    _replicate(output, own, 0, size)
+    return original(**{**arguments, key: _side_by_side(output.view(size, -1), places).view(-1)})
 
 
 def _scatter_tensor(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
     """Of the whole, as many chunks as the node has ranks."""
-    key = "input" if "input" in arguments else "input_tensor"
-    chunks = _side_by_side(arguments[key].reshape(size, -1), places)
+    _, (key, whole), *_ = arguments.items()
+    chunks = _side_by_side(whole.reshape(size, -1), places)
     return original(**{**arguments, key: chunks.reshape(-1)})
 
 
@@ -187,11 +181,7 @@ def finished_work() -> Function:
         def wait(self, timeout: Any = None) -> bool:
             return True
 
-        def is_completed(self) -> bool:
-            return True
-
-        def is_success(self) -> bool:
-            return True
+        is_completed = is_success = wait
 
         def result(self) -> Any:
             return self._result
@@ -204,119 +194,94 @@ def finished_work() -> Function:
     return Finished
 
 
-class Call:
-    """The bound arguments of a collective, with its group's size and this rank's place in it."""
-
-    def __init__(self, arguments: Mapping[str, Any], rank: int, size: int) -> None:
-        self.arguments, self.rank, self.size = arguments, rank, size
-
-    def __getitem__(self, name: str) -> Any:
-        return self.arguments.get(name)
-
-    def first_argument(self, *names: str) -> Any:
-        """The first argument that exists among ``names``: PyTorch has renamed some over time."""
-        return next((self.arguments[n] for n in names if n in self.arguments), None)
+def _identity(tensor: Any, other: Any, rank: int, size: int) -> Any:
+    return tensor
 
 
-def _identity(call: Call) -> Any:
-    return call.first_argument("tensor", "tensors", "object_list")
-
-
-def _nothing(call: Call) -> Any:
-    return None
-
-
-def _fill(outputs: str, given: str) -> Function:
-    """The argument ``outputs`` takes what ``given`` holds."""
-
-    def fill(call: Call) -> Any:
-        _stand_in(call[outputs], call[given])
-        return call[outputs]
-
-    return fill
-
-
-def _replicate(call: Call) -> Any:
-    output = call.first_argument("output_tensor", "output")
-    given = call.first_argument("input_tensor", "input")
-    output.view(call.size, -1).copy_(given.reshape(1, -1))
+def _fill(output: Any, own: Any, rank: int, size: int) -> Any:
+    _stand_in(output, own)
     return output
 
 
-def _own_chunk(call: Call) -> Any:
-    output = call["output"]
-    given = call.first_argument("input", "input_tensor")
-    output.view(-1).copy_(given.reshape(call.size, -1)[call.rank])
+def _replicate(output: Any, own: Any, rank: int, size: int) -> Any:
+    output.view(size, -1).copy_(own.reshape(1, -1))
     return output
 
 
-def _own_of_list(call: Call) -> Any:
-    call["output"].copy_(call["input_list"][call.rank])
-    return call["output"]
+def _take_chunk(output: Any, whole: Any, rank: int, size: int) -> Any:
+    output.view(-1).copy_(whole.reshape(size, -1)[rank])
+    return output
 
 
-def _gather(call: Call) -> Any:
-    for output in call["gather_list"] or ():
-        output.copy_(call["tensor"])
-    return call["tensor"]
+def _take_part(output: Any, parts: Any, rank: int, size: int) -> Any:
+    if parts:
+        output.copy_(parts[rank])
+    return output
 
 
-def _scatter(call: Call) -> Any:
-    if call["scatter_list"]:
-        call["tensor"].copy_(call["scatter_list"][call.rank])
-    return call["tensor"]
+def _gather(own: Any, outputs: Any, rank: int, size: int) -> Any:
+    for output in outputs or ():
+        output.copy_(own)
+    return own
 
 
-def _fill_objects(call: Call) -> None:
-    outputs = call["object_list"] if call["object_list"] is not None else call["object_gather_list"]
-    if outputs is not None:
-        outputs[:] = [call["obj"]] * len(outputs)
+def _fill_objects(outputs: Any, own: Any, rank: int, size: int) -> None:
+    outputs[:] = [own] * len(outputs)
 
 
-def _scatter_objects(call: Call) -> None:
-    given = call["scatter_object_input_list"]
-    if given:
-        call["scatter_object_output_list"][0] = given[call.rank]
+def _gather_objects(own: Any, outputs: Any, rank: int, size: int) -> None:
+    _fill_objects(outputs or [], own, rank, size)
 
 
-LOCAL: Mapping[str, Callable[[Call], Any]] = {
+def _take_object(outputs: Any, objects: Any, rank: int, size: int) -> None:
+    if objects:
+        outputs[0] = objects[rank]
+
+
+LOCAL: Mapping[str, Function | None] = {
     "all_reduce": _identity,
     "all_reduce_coalesced": _identity,
     "broadcast": _identity,
     "reduce": _identity,
-    "barrier": _nothing,
-    "monitored_barrier": _nothing,
-    "all_gather": _fill("tensor_list", "tensor"),
-    "all_gather_coalesced": _fill("output_tensor_lists", "input_tensor_list"),
+    "barrier": None,
+    "monitored_barrier": None,
+    "all_gather": _fill,
+    "all_gather_coalesced": _fill,
     "all_gather_into_tensor": _replicate,
     "all_gather_single": _replicate,
     "_all_gather_base": _replicate,
-    "reduce_scatter": _own_of_list,
-    "reduce_scatter_tensor": _own_chunk,
-    "reduce_scatter_single": _own_chunk,
-    "_reduce_scatter_base": _own_chunk,
+    "reduce_scatter": _take_part,
+    "reduce_scatter_tensor": _take_chunk,
+    "reduce_scatter_single": _take_chunk,
+    "_reduce_scatter_base": _take_chunk,
     "gather": _gather,
-    "scatter": _scatter,
-    "all_to_all": _fill("output_tensor_list", "input_tensor_list"),
-    "all_to_all_single": _fill("output", "input"),
+    "scatter": _take_part,
+    "all_to_all": _fill,
+    "all_to_all_single": _fill,
     "all_gather_object": _fill_objects,
-    "gather_object": _fill_objects,
-    "broadcast_object_list": _nothing,
-    "scatter_object_list": _scatter_objects,
-    "send": _nothing,
-    "recv": _nothing,
-    "isend": _nothing,
-    "irecv": _nothing,
-    "batch_isend_irecv": _nothing,
+    "gather_object": _gather_objects,
+    "broadcast_object_list": None,
+    "scatter_object_list": _take_object,
+    "send": None,
+    "recv": None,
+    "isend": None,
+    "irecv": None,
+    "batch_isend_irecv": None,
 }
-"""By name; PyTorch has renamed some of them over time."""
+"""By name, what the first two arguments, this rank's place and the group's size make of it; ``None``: nothing.
+
+PyTorch has renamed some collectives and arguments over time, and never changed the order of arguments.
+"""
 ALWAYS_WORK = frozenset({"isend", "irecv"})
 """Asynchronous without being asked to be."""
 
 
-def answer_alone(name: str, call: Call) -> Any:
-    """What the caller of the collective ``name`` gets back in a group of one."""
+def answer_alone(name: str, arguments: Arguments, rank: int, size: int) -> Any:
+    """What the caller of the collective ``name`` gets back in a group of one, by this rank of a larger group."""
     if name == "batch_isend_irecv":
         return []
-    result = LOCAL[name](call)
-    return finished_work()(result) if call["async_op"] or name in ALWAYS_WORK else None
+    act, result = LOCAL[name], None
+    if act is not None:
+        result = act(*[*arguments.values(), None][:2], rank, size)
+    is_work = arguments.get("async_op") or name in ALWAYS_WORK
+    return finished_work()(result) if is_work else None

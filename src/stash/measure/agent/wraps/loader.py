@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from statistics import median_low
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import Feed, FeedProgress, Handle
 from stash.measure.agent.data.reads import answer_calls, record_reads
-from stash.measure.agent.data.tally import find_tally, own_tally
+from stash.measure.agent.data.tally import own_tally
 from stash.measure.agent.script import Function
 
 _LATEST_DRAWS = 32
@@ -41,9 +42,9 @@ class Tap:
         self._sampler, self._fresh = sampler, iterator
         self.queue: deque[Any] | None = None
         """A block's own index lists; ``None``: those of the sampler."""
-        self.endless = False
+        self._endless = False
+        """The sampler starts over at its end."""
         self.drawn = 0
-        self._epochs = 0
         self._latest_draws: deque[float] = deque(maxlen=_LATEST_DRAWS)
         self._spent = 0.0
         """Seconds for each of a block's own lists."""
@@ -58,12 +59,11 @@ class Tap:
 
     def __next__(self) -> Any:
         if self.queue is None:
-            index = self._next_fresh()
+            index, _ = self._draw()
         else:
-            if self._spent:
-                until = time.perf_counter() + self._spent
-                while time.perf_counter() < until:
-                    pass
+            until = time.perf_counter() + self._spent
+            while time.perf_counter() < until:
+                pass
             if not self.queue:
                 raise StopIteration
             index = self.queue.popleft()
@@ -72,29 +72,28 @@ class Tap:
 
     def ask_only_for(self, lists: Iterable[Any]) -> None:
         """A block's own lists from now on."""
-        self.queue = deque(lists)
-        self._spent = self.draw_seconds or 0.0
+        self.queue, self._spent = deque(lists), self.draw_seconds or 0.0
 
     def must_not_end(self) -> None:
         """Start the sampler over at its end, as a loop that must not run out of batches needs."""
-        self.endless = True
+        self._endless = True
 
     def go_on_endlessly(self) -> None:
         """The sampler's lists from now on, again and again."""
-        self.queue, self.endless = None, True
+        self.queue, self._endless = None, True
 
-    def _next_fresh(self) -> Any:
+    def _draw(self) -> tuple[Any, bool]:
+        """The sampler's next list, and whether it is the first of another epoch."""
         began = time.perf_counter()
         try:
             index = next(self._fresh)
         except StopIteration:
-            if not self.endless:
+            if not self._endless:
                 raise
-        else:
-            self._latest_draws.append(time.perf_counter() - began)
-            return index
-        self._fresh, self._epochs = iter(self._sampler), self._epochs + 1
-        return next(self._fresh)
+            self._fresh = iter(self._sampler)
+            return next(self._fresh), True
+        self._latest_draws.append(time.perf_counter() - began)
+        return index, False
 
     def take_lists(self, count: int) -> list[Any]:
         """The next ``count`` index lists of the sampler, starting over at its end; none if it is empty.
@@ -102,21 +101,14 @@ class Tap:
         The remainder at the end of an epoch, shorter than the rest, is passed over: replays have none. (It may
         still come last, where it is read ahead at most.)
         """
-        self.endless = True
+        self._endless = True
         taken: list[Any] = []
-        while len(taken) < count:
-            epochs = self._epochs
-            try:
-                index = self._next_fresh()
-            except StopIteration:
-                break
-            if (
-                self._epochs > epochs
-                and taken
-                and _count_samples(taken[-1]) < _count_samples(index)
-            ):
-                taken.pop()
-            taken.append(index)
+        with suppress(StopIteration):
+            while len(taken) < count:
+                index, is_first = self._draw()
+                if is_first and taken and _count_samples(taken[-1]) < _count_samples(index):
+                    taken.pop()
+                taken.append(index)
         return taken
 
 
@@ -133,10 +125,9 @@ class IteratorInUse:
         self.tap: Tap = private.indices(source)
         self.yielded = self.tap.drawn if is_drained else 0
         self.is_over = False
-        own = type(source).__next__
-        self.asks_feed = own not in _hands_out
-        """Its class has more to do for a batch than PyTorch's, which asks the feed for it in the midst of that."""
-        self._hand_out = _hands_out.get(own, next)
+        self.hand_out = _hands_out.get(type(source).__next__)
+        """Hands out its batches; ``None`` where its class has more to do for one than PyTorch's, which asks the feed
+        for it in the midst of that."""
 
     @property
     def is_drained(self) -> bool:
@@ -146,12 +137,16 @@ class IteratorInUse:
     def next_batch(self) -> Any:
         """Its next batch; raises StopIteration at its end."""
         try:
-            batch = self._hand_out(self.source)
+            batch = (self.hand_out or next)(self.source)
         except StopIteration:
             self.is_over = True
             raise
         self.yielded += 1
         return batch
+
+
+_NO_ITERATOR: Any = SimpleNamespace(source=None, workers=0, depth=0, tap=None, is_over=True)
+"""In use before there is one, and after."""
 
 
 class LoaderFeed(Feed):
@@ -160,7 +155,7 @@ class LoaderFeed(Feed):
     def __init__(self, loader: Any) -> None:
         super().__init__("iterable" if private.is_iterable(loader) else "map")
         self._loader = weakref.ref(loader)
-        self._used: IteratorInUse | None = None
+        self._used: IteratorInUse = _NO_ITERATOR
         self.is_acting = False
         """It is the feed itself that asks the iterator for a batch, or starts it over."""
         self._of_round: list[Any] = []
@@ -172,25 +167,21 @@ class LoaderFeed(Feed):
     @property
     def source(self) -> Any:
         """The iterator in use."""
-        return None if self._used is None else self._used.source
-
-    @property
-    def tap(self) -> Tap:
-        assert self._used is not None
-        return self._used.tap
+        return self._used.source
 
     @property
     def draw_seconds(self) -> float | None:
         """That the sampler usually takes for a batch's indices; a stream has none."""
-        return None if self._used is None or self.kind != "map" else self.tap.draw_seconds
+        tap = self._used.tap if self.kind == "map" else None
+        return None if tap is None else tap.draw_seconds
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        return 0 if self._used is None else self._used.workers
+        return self._used.workers
 
     @property
     def depth(self) -> int:  # type: ignore[override]
-        return 0 if self._used is None else self._used.depth
+        return self._used.depth
 
     @property
     def loader(self) -> Any:
@@ -211,12 +202,12 @@ class LoaderFeed(Feed):
         self._use_iterator(IteratorInUse(iterator, self.loader))
 
     def _use_iterator(self, used: IteratorInUse) -> None:
-        around = self._used if self.under_way and self.source is not used.source else None
-        self.go_round(around)
+        is_around = self.under_way and self.source is not used.source
+        self.go_round(self._used if is_around else None)
         self._used = used
 
     def read_on(self, other: Feed) -> None:
-        if isinstance(other, LoaderFeed) and other._used is not None:
+        if isinstance(other, LoaderFeed) and other.source is not None:
             setattr(other.source, _FEED, weakref.ref(self))
             self._use_iterator(other._used)
 
@@ -233,22 +224,21 @@ class LoaderFeed(Feed):
         """Serve from this iterator whose queue is empty, or a new one, which is the value, as long as it is asked."""
         self.mode = "warm"
         with self.acting():
-            iterator = drained or private.new_iterator(self.loader, self.source)
+            iterator = drained or private.new_iterator(self.loader)
             self._use_iterator(IteratorInUse(iterator, self.loader, is_drained=drained is not None))
-        self.tap.go_on_endlessly()
-        self.refill_queue()
+        self._used.tap.go_on_endlessly()
+        self._fill_queue(self.depth)
         return iterator
 
     @property
     def under_way(self) -> bool:
         """Whether a loop still reads the iterator in use."""
-        return self._used is not None and not self._used.is_over and self.loops > 0
+        return not self._used.is_over and self.loops > 0
 
     def restore(self, before: FeedProgress, read: int) -> None:
         super().restore(before, read)
-        if (
-            not self.is_measured and before.around is not None
-        ):  # the loop around the one that is over goes on
+        # the loop around the one that is over goes on
+        if not self.is_measured and before.around is not None:
             self._use_iterator(before.around)
         elif self.mode in ("warm", "cold"):
             self.ask_for(read)
@@ -263,23 +253,21 @@ class LoaderFeed(Feed):
         return (self.kind, *kinds, self.length, loader.batch_size, loader.num_workers)
 
     def release(self) -> None:
-        self._used = None  # its workers end with it, unless the loader keeps them
+        self._used = _NO_ITERATOR  # its workers end with it, unless the loader keeps them
 
     def real(self) -> Any:
-        used = self._used
-        assert used is not None
-        if not used.asks_feed:
-            return used.next_batch()
+        if self._used.hand_out is not None:
+            return self._used.next_batch()
         with self.acting():
-            return used.next_batch()
+            return self._used.next_batch()
 
     def read_endlessly(self) -> Any:
         used = self._used
-        if used is not None and self.kind == "map":
+        if used.tap is not None and self.kind == "map":
             used.tap.must_not_end()
             # the queue ran dry before the loader was known to train
             if used.workers and used.is_drained:
-                self.refill_queue()
+                self._fill_queue(self.depth)
         return super().read_endlessly()
 
     def start_over(self) -> bool:
@@ -287,12 +275,11 @@ class LoaderFeed(Feed):
         return True
 
     def drain(self) -> None:
-        if self._used is None or self._used.is_over:
+        if self._used.is_over:
             return
-        self.tap.ask_only_for([])
-        if (
-            self.kind == "iterable"
-        ):  # take what workers were asked for; it may end before that is all there
+        self._used.tap.ask_only_for([])
+        # take what workers were asked for; a stream may end before that is all there
+        if self.kind == "iterable":
             with suppress(StopIteration):
                 while self.workers and private.count_outstanding(self.source) > 0:
                     self.real()
@@ -310,28 +297,25 @@ class LoaderFeed(Feed):
             self._renew()  # the stream starts over: all blocks of a round read the same samples
             self.consume(skipped)
             return
-        if (
-            self._used is not None and self._used.is_over
-        ):  # at the end of an epoch, its workers are gone
+        # at the end of an epoch, its workers are gone
+        if self._used.is_over and self.source is not None:
             self._renew()
             self.drain()
+        tap, whole = self._used.tap, skipped + count
         if not self._of_round:
-            self.tap.take_lists(self._passed_over)
-        whole = skipped + count
-        self._of_round.extend(self.tap.take_lists(whole - len(self._of_round)))
-        self.tap.ask_only_for(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
+            tap.take_lists(self._passed_over)
+        self._of_round.extend(tap.take_lists(whole - len(self._of_round)))
+        tap.ask_only_for(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
         self._fill_queue(count)
 
     def ask_for(self, count: int) -> None:
-        if self.kind == "map" and self.tap.queue is not None:
-            self.tap.queue.extend(self.tap.take_lists(count))
+        tap = self._used.tap
+        if self.kind == "map" and tap.queue is not None:
+            tap.queue.extend(tap.take_lists(count))
             self._fill_queue(count)
 
-    def refill_queue(self) -> None:
-        """Ask for as many batches as are ahead when the queue is full."""
-        self._fill_queue(self.depth)
-
     def _fill_queue(self, count: int) -> None:
+        """Ask for batches until ``count``, or as many as there are when the queue is full, are on their way."""
         if self.workers:
             for _ in range(min(count, self.depth) - private.count_outstanding(self.source)):
                 private.ask_for_one(self.source)
@@ -355,7 +339,7 @@ class LoaderFeed(Feed):
                 # the loader refuses an ordinary assignment
                 settings["persistent_workers"] = self.workers > 0
                 time.sleep(_QUIET if self.workers else 0)
-                self.adopt(private.new_iterator(self.loader, self.source))
+                self.adopt(private.new_iterator(self.loader))
             finally:
                 settings["persistent_workers"] = before
 
@@ -370,10 +354,10 @@ a feed holds its iterator, and workers must end as soon as the script lets go of
 
 def wrap(module: ModuleType) -> None:
     """Wrap ``torch.utils.data.dataloader``."""
-    private.wrap_iterators(module, _tap_indices)
-    private.wrap_starting_over(module, _hold_start)
+    private.surround_iterators(module, _tap_indices)
+    private.surround_starting_over(module, _hold_start)
     private.wrap_handing_out(module, _serve_batches)
-    private.wrap_loaders(module, making=_keep_iterator, looping=_give_handle)
+    private.surround_loops(module, _give_handle, _keep_iterator)
 
 
 def feed_of(loader: Any) -> LoaderFeed:
@@ -389,83 +373,65 @@ def _feed_behind(iterator: Any) -> LoaderFeed | None:
     return None if known is None else known()
 
 
-def _tap_indices(begin: Function) -> Function:
-    """A method that gives an iterator its indices, followed by a tap on them; workers find the tally they inherit."""
-
-    @functools.wraps(begin)
-    def wrapper(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        own_tally()
-        begin(self, loader, *args, **kwargs)
-        private.set_indices(self, Tap(private.index_sampler(self), private.indices(self)))
-        if script.active():
-            feed = feed_of(loader)
-            setattr(self, _FEED, weakref.ref(feed))
-            beside = feed.under_way and script.listener().loops.is_beside(feed)
-            if feed.is_acting or not (
-                feed.is_measured or beside
-            ):  # one beside the training loop's is not followed
-                feed.adopt(self)
-            if not feed.open_loops.tell_their_end:
-                feed.begin_epoch()
-
-    return wrapper
+def _tap_indices(begin: Function, self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+    """Give an iterator its indices, and put a tap on them; workers find the tally they inherit."""
+    own_tally()
+    begin(self, loader, *args, **kwargs)
+    private.set_indices(self, Tap(private.index_sampler(self), private.indices(self)))
+    if script.active():
+        feed = feed_of(loader)
+        setattr(self, _FEED, weakref.ref(feed))
+        # one beside the training loop's is not followed
+        beside = feed.under_way and script.listener().loops.is_beside(feed)
+        if feed.is_acting or not (feed.is_measured or beside):
+            feed.adopt(self)
+        if not feed.open_loops.tell_their_end:
+            feed.begin_epoch()
 
 
-def _hold_start(start_over: Function) -> Function:
-    """While blocks decide what is read, the script's next epoch begins without the iterator's starting over."""
-
-    @functools.wraps(start_over)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        feed = _feed_behind(self)
-        if feed is None or feed.is_acting or not feed.is_measured:
-            start_over(self, *args, **kwargs)
-
-    return wrapper
+def _hold_start(start_over: Function, self: Any, *args: Any, **kwargs: Any) -> None:
+    """While blocks decide what is read, the script's next epoch begins without the iterator's starting over …"""
+    feed = _feed_behind(self)
+    if feed is None or feed.is_acting or not feed.is_measured:
+        start_over(self, *args, **kwargs)
 
 
-def _keep_iterator(make: Function) -> Function:
+def _keep_iterator(make: Function, loader: Any) -> Any:
     """… and without another iterator."""
-
-    @functools.wraps(make)
-    def wrapper(self: Any) -> Any:
-        feed = _feeds.get(self)
-        if feed is None or feed.is_acting or not feed.is_measured or not script.active():
-            return make(self)
-        return feed.source
-
-    return wrapper
+    feed = _feeds.get(loader)
+    if feed is None or feed.is_acting or not feed.is_measured or not script.active():
+        return make(loader)
+    return feed.source
 
 
-def _give_handle(get_iterator: Function) -> Function:
-    @functools.wraps(get_iterator)
-    def wrapper(self: Any) -> Any:
-        if not script.active():
-            return get_iterator(self)
-        feed = feed_of(self)
-        feed.ask_iterator()
-        script.listener().loops.iterator_asked(feed)
-        iterator = get_iterator(self)
-        if isinstance(
-            iterator, Handle
-        ):  # a class that hands on what the class it derives from gave it
-            return iterator
-        handle = Handle(feed, iterator, owner=self)
-        script.listener().loops.opened(handle)
-        return handle
-
-    return wrapper
+def _give_handle(get_iterator: Function, loader: Any) -> Any:
+    if not script.active():
+        return get_iterator(loader)
+    feed = feed_of(loader)
+    feed.ask_iterator()
+    script.listener().loops.iterator_asked(feed)
+    iterator = get_iterator(loader)
+    # a class may hand on what the class it derives from gave it
+    if isinstance(iterator, Handle):
+        return iterator
+    handle = Handle(feed, iterator, owner=loader)
+    script.listener().loops.opened(handle)
+    return handle
 
 
 def _serve_batches(hand_out: Function) -> Function:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
-        feed = _feed_behind(self)
-        if feed is None or feed.is_acting:
-            return hand_out(self)
+        known = getattr(self, _FEED, None)
+        feed = known and known()
         listener = script.bus.listener
-        if not listener.listens or (
-            feed.source is not self and not feed.is_measured
-        ):  # another loop over the loader
+        # what nobody listens to, and another loop over the loader, goes by itself
+        if (
+            feed is None
+            or feed.is_acting
+            or not listener.listens
+            or (feed._used.source is not self and feed.mode == "real")
+        ):
             return hand_out(self)
         return listener.loops.next_batch(feed)
 
@@ -482,10 +448,7 @@ def wrap_fetchers(module: ModuleType) -> None:
 def _time_fetch(fetch: Function) -> Function:
     @functools.wraps(fetch)
     def wrapper(self: Any, possibly_batched_index: Any) -> Any:
-        since = time.perf_counter_ns()
-        shared = find_tally()
-        if shared is not None:
-            answer_calls(shared)
-        return record_reads(shared, self, since, fetch, self, possibly_batched_index)
+        answer_calls(os.getpid())
+        return record_reads(self, fetch, self, possibly_batched_index)
 
     return wrapper

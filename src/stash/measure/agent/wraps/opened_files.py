@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
@@ -25,24 +24,13 @@ from stash.measure.agent.script import Function
 
 def wrap_h5py(module: ModuleType) -> None:
     """``h5py.File``, which Keras saves weights with."""
-    script.wrap(module.File, "__init__", _tell_of_file, "name", mode="mode")
+    script.wrap(module.File, "__init__", _tell_of_file, 1, "name", None)
 
 
 def wrap_cv2(module: ModuleType) -> None:
-    """``cv2.imwrite`` and ``cv2.imread``, which have no signature to read."""
-    write, read = module.imwrite, module.imread
-
-    @functools.wraps(write)
-    def writing(filename: Any, *args: Any, **kwargs: Any) -> Any:
-        guard.about_to_write(os.fspath(filename), truncates=True)
-        return write(filename, *args, **kwargs)
-
-    @functools.wraps(read)
-    def reading(filename: Any, *args: Any, **kwargs: Any) -> Any:
-        reads.about_to_read(filename)
-        return read(filename, *args, **kwargs)
-
-    script.put(module, imwrite=writing, imread=reading)
+    """``cv2.imwrite`` and ``cv2.imread``."""
+    script.wrap(module, "imwrite", _tell_of_file, 0, "filename", "w")
+    script.wrap(module, "imread", _tell_of_file, 0, "filename", "r")
 
 
 def wrap_torchvision_io(module: ModuleType) -> None:
@@ -50,38 +38,33 @@ def wrap_torchvision_io(module: ModuleType) -> None:
 
     The latter maps the file, so that the kernel's counters show nothing of what it finds in memory.
     """
-    script.wrap(module, "write_file", _tell_of_file, "filename")
-    script.wrap(module, "read_file", _tell_of_file, "path", writes=False)
+    script.wrap(module, "write_file", _tell_of_file, 0, "filename", "w")
+    script.wrap(module, "read_file", _tell_of_file, 0, "path", "r")
 
 
 def wrap_parquet(module: ModuleType) -> None:
     """``pyarrow.parquet.ParquetWriter``, which ``write_table`` calls too."""
-    script.wrap(module.ParquetWriter, "__init__", _tell_of_file, "where")
+    script.wrap(module.ParquetWriter, "__init__", _tell_of_file, 1, "where", "w")
 
 
-def _tell_of_file(
-    function: Function, path: str, mode: str | None = None, writes: bool = True
-) -> Function:
-    """``function``, which first names the file in its argument ``path``; of ``mode`` "r" it only reads."""
-    signature = inspect.signature(function)
+def _tell_of_file(function: Function, place: int, name: str, mode: str | None) -> Function:
+    """``function``, which first tells of the file in its argument ``name``; without a ``mode`` the next says how."""
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError:
-            return function(*args, **kwargs)  # which says what is wrong
-        given.apply_defaults()
-        name = given.arguments.get(path)
-        usual = "w" if writes else "r"
-        how = usual if mode is None else given.arguments.get(mode) or "r"
-        if isinstance(name, (str, bytes, os.PathLike)) and how != "r":
-            guard.about_to_write(os.fsdecode(name), truncates=how == "w")
-        elif how == "r":
-            reads.about_to_read(name)
+        path = _find_argument(args, kwargs, place, name)
+        how = mode or _find_argument(args, kwargs, place + 1, "mode") or "r"
+        if how == "r":
+            reads.about_to_read(path)
+        elif isinstance(path, (str, bytes, os.PathLike)):
+            guard.about_to_write(os.fsdecode(path), truncates=how == "w")
         return function(*args, **kwargs)
 
     return wrapper
+
+
+def _find_argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], place: int, name: str) -> Any:
+    return kwargs.get(name, args[place] if len(args) > place else None)
 
 
 _NOT_KEPT = "no checkpoint is kept: what trains during a profile is not a model to keep"
@@ -92,44 +75,62 @@ _placeholders: set[str] = set()
 
 def guard_torch_save(module: ModuleType) -> None:
     """Guard ``torch.save``."""
-    script.wrap(module, "save", _guard_save, "f", 1)
+    script.surround(module, "save", functools.partial(_guard_save, "f"))
 
 
 def guard_safetensors(module: ModuleType) -> None:
     """Guard ``safetensors.torch.save_file`` and ``save_model``."""
-    script.wrap(module, "save_file", _guard_save, "filename", 1)
-    script.wrap(module, "save_model", _guard_save, "filename", 1)
+    for name in ("save_file", "save_model"):
+        script.surround(module, name, functools.partial(_guard_save, "filename"))
 
 
 def guard_distributed_checkpoint(module: ModuleType) -> None:
     """Guard ``torch.distributed.checkpoint``: it opens its files itself, and would leave them empty."""
     for name in ("save", "save_state_dict", "async_save"):
         if hasattr(module, name):
-            script.wrap(module, name, _refuse_drifted, asynchronous=name == "async_save")
+            script.surround(module, name, functools.partial(_guard_folder, name == "async_save"))
 
 
-def _refuse_drifted(save: Function, asynchronous: bool) -> Function:
-    @functools.wraps(save)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not script.saves_drifted():
-            with _save_beside(), script.saving():
-                return save(*args, **kwargs)
-        script.note(_NOT_KEPT)
-        if isinstance(folder := kwargs.get("checkpoint_id"), (str, os.PathLike)):
-            with guard.saving():
-                guard.about_to_write(os.path.join(folder, _INDEX), truncates=True)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done if asynchronous else None
+def _guard_folder(asynchronous: bool, save: Function, *args: Any, **kwargs: Any) -> Any:
+    if not script.saves_drifted():
+        with _saving_weights():
+            return save(*args, **kwargs)
+    script.note(_NOT_KEPT)
+    if isinstance(folder := kwargs.get("checkpoint_id"), (str, os.PathLike)):
+        with guard.saving():
+            guard.about_to_write(os.path.join(folder, _INDEX), truncates=True)
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done if asynchronous else None
 
-    return wrapper
+
+def _guard_save(name: str, save: Function, *args: Any, **kwargs: Any) -> Any:
+    if args and is_storage(args[0]):
+        return save(*args, **kwargs)
+    target = _find_argument(args, kwargs, 1, name)
+    if not isinstance(target, (str, os.PathLike)):
+        with guard.saving(target), script.saving():
+            # a file that is open already, or a buffer: what it replaces is kept
+            return save(*args, **kwargs)
+    if not script.saves_drifted():
+        with _saving_weights():
+            guard.about_to_write(os.fspath(target), truncates=True)
+            return save(*args, **kwargs)
+    script.note(_NOT_KEPT)
+    if not os.path.exists(target):
+        path = os.path.abspath(os.fspath(target))
+        # a new folder that it lies in is no whole checkpoint, and goes with it
+        with guard.saving():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        _placeholders.add(path)
+    return None
 
 
 @contextlib.contextmanager
-def _save_beside() -> Iterator[None]:
+def _saving_weights() -> Iterator[None]:
     if script.passes() > 0:
         script.note(_NOT_KEPT)
-    with guard.saving():
+    with guard.saving(), script.saving():
         yield
 
 
@@ -143,30 +144,3 @@ def remove_placeholders() -> None:
 def is_storage(value: Any) -> bool:
     """Whether it is what a tensor is pickled by, on its way to another process: saving that is no checkpoint."""
     return type(value).__name__ in ("UntypedStorage", "TypedStorage")
-
-
-def _guard_save(save: Function, name: str, position: int) -> Function:
-    @functools.wraps(save)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if args and is_storage(args[0]):
-            return save(*args, **kwargs)
-        target = kwargs.get(name, args[position] if len(args) > position else None)
-        if not isinstance(target, (str, os.PathLike)):
-            with guard.saving(target), script.saving():
-                # a file that is open already, or a buffer: what it replaces is kept
-                return save(*args, **kwargs)
-        if not script.saves_drifted():
-            with _save_beside(), script.saving():
-                guard.about_to_write(os.fspath(target), truncates=True)
-                return save(*args, **kwargs)
-        script.note(_NOT_KEPT)
-        if not os.path.exists(target):
-            path = os.path.abspath(os.fspath(target))
-            with (
-                guard.saving()
-            ):  # a new folder that it lies in is no whole checkpoint, and goes with it
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-            _placeholders.add(path)
-        return None
-
-    return wrapper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 
@@ -21,6 +22,10 @@ class RandomStates:
         numpy = sys.modules.get("numpy")
         self._python, self._torch = random.getstate(), sys.modules["torch"].get_rng_state()
         self._numpy = numpy.random.get_state() if numpy else None
+
+    def pickle(self) -> bytes:
+        """What differs once a number was drawn."""
+        return pickle.dumps((self._python, self._torch.numpy(), self._numpy))
 
     def restore(self) -> None:
         random.setstate(self._python)

@@ -15,7 +15,6 @@ from typing import Any
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent import private, script
-from stash.measure.agent.wraps.groups import ranks_of
 from stash.measure.agent.wraps.scope import scope
 
 _made: list[weakref.ref[Any]] = []
@@ -67,44 +66,27 @@ def _choose_exchange(ddp: Any, exchanges: bool) -> None:
         _skipping.add(ddp)
 
 
-def own_hook() -> str | None:
-    """The communication hook that the job registered, empty if it has none; ``None`` without DDP."""
+def exchange_facts() -> dict[str, Any]:
+    """Fields of ``JobFacts`` that tell what DDP does in a step; none without DDP."""
     ddps = list_modules()
-    names = [_hooked.get(ddp) or _builtin.get(ddp) for ddp in ddps]
-    return ", ".join(sorted({name for name in names if name})) if ddps else None
-
-
-def skips_exchanges() -> bool | None:
-    """Whether the job has left out the exchange after a backward pass; ``None`` without DDP."""
-    ddps = list_modules()
-    return any(ddp in _skipping for ddp in ddps) if ddps else None
-
-
-def bucket_view() -> bool | None:
-    """Whether gradients are views into their buckets, so that none is copied; ``None`` without DDP."""
-    ddps = list_modules()
-    return all(ddp.gradient_as_bucket_view for ddp in ddps) if ddps else None
-
-
-def buffer_bytes() -> int | None:
-    """Bytes of buffers that the job sends from rank 0 before each forward pass; ``None`` without DDP."""
-    ddps = list_modules()
-    sent = [ddp for ddp in ddps if _sends_buffers(ddp) and _whole_group(ddp).size() > 1]
-    buffers = [buffer for ddp in sent for buffer in ddp.modules_buffers]
-    size = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
-    return size if ddps else None
-
-
-def _sends_buffers(ddp: Any) -> bool:
-    """As the script made it, whatever the scope."""
-    return bool(_ordinary[ddp][1] if ddp in _ordinary else ddp.broadcast_buffers)
-
-
-def finds_unused() -> bool | None:
-    """Whether the graph is searched for parameters without a gradient in each step; ``None`` without DDP."""
-    ddps = list_modules()
-    found = (ddp.find_unused_parameters and not ddp.static_graph for ddp in ddps)
-    return any(found) if ddps else None
+    if not ddps:
+        return {}
+    hooks = {_hooked.get(ddp) or _builtin.get(ddp) or "" for ddp in ddps}
+    # as the script made it, whatever the scope
+    sent = [
+        buffer
+        for ddp in ddps
+        if (_ordinary[ddp][1] if ddp in _ordinary else ddp.broadcast_buffers)
+        and _whole_group(ddp).size() > 1
+        for buffer in ddp.modules_buffers
+    ]
+    return {
+        "exchange_hook": ", ".join(sorted(hooks - {""})),
+        "skips_exchanges": any(ddp in _skipping for ddp in ddps),
+        "bucket_view": all(ddp.gradient_as_bucket_view for ddp in ddps),
+        "buffer_bytes": sum(buffer.numel() * buffer.element_size() for buffer in sent),
+        "finds_unused": any(ddp.find_unused_parameters and not ddp.static_graph for ddp in ddps),
+    }
 
 
 def list_modules() -> list[Any]:
@@ -155,39 +137,35 @@ def group_in_scope(ddp: Any) -> Any:
     whole = _whole_group(ddp)
     if scope.name == "self":
         return None
-    if scope.name == "world" or scope.contains_ranks(ranks_of(whole)):
+    if scope.name == "world" or not scope.reaches(whole):
         return whole
-    part = scope.parts.get(whole.group_name)
-    return None if part is None else part.group
+    return getattr(scope.parts.get(whole.group_name), "group", None)
 
 
 def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
     """Bucket sizes in bytes in the order they are reduced, and (name, parameter) of all trained parameters."""
-    buckets: list[int] = []
-    named: list[tuple[str, Any]] = []
-    for ddp, front in _list_prefixes():
-        buckets += private.bucket_bytes(ddp)
-        named += [(front + name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
-    return buckets, named
-
-
-def _list_prefixes() -> list[tuple[Any, str]]:
-    """Each DDP, and how the names of its parameters begin."""
     ddps = list_modules()
-    return [(ddp, f"{index}." if len(ddps) > 1 else "") for index, ddp in enumerate(ddps)]
+    sizes = [size for ddp in ddps for size in private.bucket_bytes(ddp)]
+    return sizes, [named for ddp in ddps for named in _list_trained(ddp, ddps)]
+
+
+def _list_trained(ddp: Any, ddps: list[Any]) -> list[tuple[str, Any]]:
+    """Names and parameters; where there are several DDPs, names begin with a number."""
+    front = f"{ddps.index(ddp)}." if len(ddps) > 1 else ""
+    named = ddp.module.named_parameters()
+    return [(front + name, parameter) for name, parameter in named if parameter.requires_grad]
 
 
 def bucket_contents() -> list[tuple[int, tuple[str, ...]]]:
     """Bytes of each bucket, in the order in which they are reduced, and the names of the parameters in it."""
-    found = []
-    for ddp, front in _list_prefixes():
-        trained = [name for name, p in ddp.module.named_parameters() if p.requires_grad]
-        reduced = [front + name for name in trained if name not in ddp.parameters_to_ignore]
+    ddps, found = list_modules(), []
+    for ddp in ddps:
+        ignored = {id(p) for n, p in ddp.module.named_parameters() if n in ddp.parameters_to_ignore}
+        names = [name for name, p in _list_trained(ddp, ddps) if id(p) not in ignored]
         places = private.bucket_parameters(ddp)
-        if sorted(itertools.chain(*places)) != list(range(len(reduced))):
-            continue
-        contents = [tuple(reduced[place] for place in bucket) for bucket in places]
-        found += list(zip(private.bucket_bytes(ddp), contents, strict=True))
+        if sorted(itertools.chain(*places)) == list(range(len(names))):
+            contents = [tuple(names[place] for place in bucket) for bucket in places]
+            found += list(zip(private.bucket_bytes(ddp), contents, strict=True))
     return found
 
 

@@ -12,7 +12,6 @@ import fcntl
 import itertools
 import os
 import pickle
-import random
 import shutil
 import struct
 import sys
@@ -187,35 +186,31 @@ def facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, An
 
     ``transform``: only without that of the data set.
     """
-    try:
-        return _facts_of(dataset, printed)
-    except Exception as error:  # the user's own code, which was not asked to do this
-        return {"why": f"its samples could not be read twice ({type(error).__name__})"}
-
-
-def _facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, Any]:
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(
         dataset, CachedSamples
     ):
         return {"why": "its samples have no numbers"}
-    if any(hasattr(dataset, name) for name in ("set_epoch", "epoch")):
+    if hasattr(dataset, "set_epoch") or hasattr(dataset, "epoch"):
         return {"why": "its samples may depend on the epoch"}
-    length = len(dataset)
-    indices = sorted({0, length // 2, length - 1})[:_READ] if length else []
-    plain = _drop_transform(dataset)
-    for data in (dataset, plain) if plain is not None else (dataset,):
-        first = _read_samples(data, indices, 1, printed)
-        again = _read_samples(data, indices[: len(first["prints"])], 2, printed)
-        drawn = first["drawn"] or again["drawn"]
-        if first["prints"] and first["prints"] == again["prints"] and not drawn:
-            return {
-                "samples": length,
-                "transform": data is not dataset,
-                "bytes": max(first["bytes"], again["bytes"]),
-                "made_seconds": again["made_seconds"],
-                "read_seconds": again["read_seconds"],
-                "free": {"memory": _free_bytes(MEMORY), "disk": _free_bytes(tempfile.gettempdir())},
-            }
+    try:
+        length = len(dataset)
+        indices = sorted({0, length // 2, length - 1})[:_READ] if length else []
+        plain = _drop_transform(dataset)
+        for data in (dataset,) if plain is None else (dataset, plain):
+            first = _read_samples(data, indices, 1, printed)
+            again = _read_samples(data, indices[: len(first["prints"])], 2, printed)
+            if first["prints"] and first["prints"] == again.pop("prints"):
+                return {
+                    "samples": length,
+                    "transform": data is not dataset,
+                    **again,
+                    "free": {
+                        "memory": _free_bytes(MEMORY),
+                        "disk": _free_bytes(tempfile.gettempdir()),
+                    },
+                }
+    except Exception as error:  # the user's own code, which was not asked to do this
+        return {"why": f"its samples could not be read twice ({type(error).__name__})"}
     return {
         "why": "the same sample is another one each time it is read, or may be: random numbers are drawn for it"
     }
@@ -238,54 +233,39 @@ def _drop_transform(dataset: Any) -> Any:
 def _read_samples(
     data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any], int | None]
 ) -> dict[str, Any]:
-    """Prints and bytes of samples that were read with a seed, and whether any number was ``drawn`` for them.
+    """Prints and bytes of samples that were read with a seed; no prints where any number was drawn for them.
 
     The script's own random numbers go on as if nothing had been read.
     """
-    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
-    states = RandomStates()
+    states, samples = RandomStates(), []
     seed_all(seed)
-    before = _random_state(torch, numpy)
+    before = RandomStates().pickle()
     began = time.perf_counter()
     try:
-        samples = []
         for index in indices:
             samples.append(data[index])
             if time.perf_counter() - began > _LONG:
                 break
-        made = (time.perf_counter() - began) / max(1, len(samples))
-        drawn = _random_state(torch, numpy) != before
-        content = [pickle.dumps(sample, pickle.HIGHEST_PROTOCOL) for sample in samples]
+        made = time.perf_counter() - began
+        drawn = RandomStates().pickle() != before
     finally:
         states.restore()
+    content = [pickle.dumps(sample, pickle.HIGHEST_PROTOCOL) for sample in samples]
     prints = [printed(sample) for sample in samples]
     if None in prints:  # pictures, say: what they are as bytes
-        prints = [zlib.crc32(each) for each in content]
-    size = sum(map(len, content)) / max(1, len(content))
-    return {
-        "prints": prints,
-        "bytes": size,
-        "drawn": drawn,
-        "made_seconds": made,
-        "read_seconds": _read_back(content),
-    }
-
-
-def _read_back(content: Sequence[bytes]) -> float:
-    """Seconds of a kept sample's way back, at least: its bytes are in memory, and no file is opened."""
-    began = ended = time.perf_counter()
-    for _ in range(2):  # what it needs is loaded by the first
-        began = ended
+        prints = list(map(zlib.crc32, content))
+    for _ in range(2):  # what reading back needs is loaded by the first
+        began = time.perf_counter()
         for each in content:
             pickle.loads(each)
-        ended = time.perf_counter()
-    return (ended - began) / max(1, len(content))
-
-
-def _random_state(torch: Any, numpy: Any) -> tuple[Any, ...]:
-    """Of the generators that everybody shares; one that a data set has of its own shows in what it gives only."""
-    of_numpy = pickle.dumps(numpy.random.get_state(legacy=False)) if numpy else b""
-    return random.getstate(), torch.get_rng_state().numpy().tobytes(), of_numpy
+        read = time.perf_counter() - began
+    count = max(1, len(samples))
+    return {
+        "prints": [] if drawn else prints,
+        "bytes": sum(map(len, content)) / count,
+        "made_seconds": made / count,
+        "read_seconds": read / count,
+    }
 
 
 def _free_bytes(place: str) -> int:

@@ -15,7 +15,7 @@ import functools
 import inspect
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +25,6 @@ from stash.measure.agent.script import Function
 from stash.measure.agent.wraps.groups import (
     ALWAYS_WORK,
     LOCAL,
-    Call,
     NodePart,
     answer_alone,
     default_group,
@@ -80,8 +79,6 @@ class Scope:
         """Of groups that reach beyond this node, by their names: what of them lies on it."""
         self.used: dict[str, Any] = {}
         """Process groups the script's collectives ran over, by name."""
-        self.handed_on: set[str] = set()
-        """Collectives by which it handed data to single ranks, by name."""
         self.handed_out: defaultdict[str, set[int | None]] = defaultdict(set)
         """Storages of what it handed out to all others, by collective; ``None`` of objects."""
         self.weights: frozenset[int] = frozenset()
@@ -96,54 +93,43 @@ class Scope:
         """Bytes that this rank handed to them."""
         self.steps = 0
         """Steps under scope world since then."""
-        self._far: set[str] = set()
-        """Of those groups, the ones with ranks on other nodes."""
+        self._far: dict[str, bool] = {}
+        """Of those groups, whether they are known to have ranks on other nodes."""
+        self._called: set[tuple[str, bool]] = set()
+        """Names of collectives, and whether they ran over such groups."""
         self.of_several_jobs: set[str] = set()
         """Names of groups whose ranks are not only this job's: their numbers tell nothing of where they are."""
-        self._beyond: set[str] = set()
-        """Of those collectives, the ones that ran over such groups."""
-        self._untouched = 0
+        self.untouched = 0
+        """Calls are to be passed on as they are while it is not."""
 
     def bypass(self) -> Scope:
         """Collectives called ``with`` it are real and not counted: Stash's own, and those that a collective calls."""
         return self
 
     def __enter__(self) -> None:
-        self._untouched += 1
+        self.untouched += 1
 
     def __exit__(self, *error: object) -> None:
-        self._untouched -= 1
-
-    @property
-    def is_bypassed(self) -> bool:
-        """Whether calls are to be passed on as they are."""
-        return self._untouched > 0
-
-    def contains_ranks(self, ranks: Collection[int]) -> bool:
-        """Whether all those global ranks are on this node."""
-        return set(ranks) <= set(self.node_ranks)
+        self.untouched -= 1
 
     def count_call(self, name: str, group: Any, size: int) -> None:
         """The script called a collective over ``group`` and handed it ``size`` bytes."""
+        key = group.group_name
+        if key not in self.used:
+            self.used[key] = group
+            if key not in self.of_several_jobs and private.spans_several_jobs(group):
+                self.of_several_jobs.add(key)
+                script.note(_SEVERAL_JOBS.format(name=key, size=group.size()))
+            self._far[key] = key not in self.of_several_jobs and self.reaches(group)
         self.issued[name] += 1
-        if name in POINT_TO_POINT:
-            self.handed_on.add(name)
-        if group.group_name not in self.used:
-            self.used[group.group_name] = group
-            if group.group_name not in self.of_several_jobs and private.spans_several_jobs(group):
-                self.of_several_jobs.add(group.group_name)
-                script.note(_SEVERAL_JOBS.format(name=group.group_name, size=group.size()))
-            if group.group_name not in self.of_several_jobs and self.reaches(group):
-                self._far.add(group.group_name)
         if group.size() > 1:
             self.sent[name] += size
-        if group.group_name in self._far:
-            self._beyond.add(name)
+        self._called.add((name, self._far[key]))
 
-    def note_handed_out(self, name: str, storage: int | None) -> None:
-        """The script called one of ``HANDS_OUT`` in a group of several ranks."""
-        if len(self.handed_out[name]) < _MAX_STORAGES:
-            self.handed_out[name].add(storage)
+    @property
+    def handed_on(self) -> set[str]:
+        """Collectives by which the script handed data to single ranks, by name."""
+        return {name for name, _ in self._called} & POINT_TO_POINT
 
     def hands_out_data(self) -> list[str]:
         """Names of collectives by which the script hands out something else than parameters.
@@ -157,10 +143,6 @@ class Scope:
             if not storages <= self.weights
             and (None in storages or 2 * self.issued[name] >= self.steps)
         )
-
-    def is_always_real(self, name: str, storage: int | None) -> bool:
-        """Whether a call is passed on under every scope."""
-        return name in self.always_real and storage not in self.weights
 
     def collectives_begun(
         self, among: Callable[[Any], bool] = lambda group: True
@@ -190,18 +172,17 @@ class Scope:
         """Begin to look again: what was seen so far was no training step."""
         self.reset_counts()
         self.used.clear()
-        self.handed_on.clear()
         self.handed_out.clear()
-        self._far.clear()
-        self._beyond.clear()
+        self._called.clear()
 
     def list_beyond_node(self) -> list[str]:
         """Names of collectives the script issued to other nodes that cannot be confined to one."""
-        return sorted(self._beyond - NODE_CAPABLE)
+        return sorted({name for name, is_far in self._called if is_far} - NODE_CAPABLE)
 
     def reaches(self, group: Any) -> bool:
         """Whether a group has ranks on other nodes, or may have."""
-        return group.group_name in self.of_several_jobs or not self.contains_ranks(ranks_of(group))
+        is_far = not set(ranks_of(group)) <= set(self.node_ranks)
+        return is_far or group.group_name in self.of_several_jobs
 
 
 scope = Scope()
@@ -214,28 +195,21 @@ def wrap_collectives(c10d: ModuleType) -> None:
         if hasattr(c10d, name):
             script.wrap(c10d, name, _wrap_collective, name)
     wrap_work(c10d)
-    script.wrap(c10d, "destroy_process_group", _end_with_group)
+    script.surround(c10d, "destroy_process_group", _end_with_group)
     script.after(c10d, "init_process_group", lambda *_, **__: script.listener().world_formed())
 
 
-def _end_with_group(destroy: Function) -> Function:
+def _end_with_group(destroy: Function, group: Any = None) -> None:
     """The script destroys its process group because it is done, or on its way out under an exception."""
-
-    @functools.wraps(destroy)
-    def wrapper(group: Any = None) -> None:
-        from torch.distributed import distributed_c10d as c10d
-
-        if group is None or group is c10d.GroupMember.WORLD:
-            error = sys.exc_info()[1]
-            if error is None:
-                script.listener().loop_ended()
-            elif isinstance(error, SystemExit):
-                script.exits(last=False)
-            else:
-                script.listener().abandoned()
-        destroy(group)
-
-    return wrapper
+    if group is None or group is default_group():
+        error = sys.exc_info()[1]
+        if error is None:
+            script.listener().loop_ended()
+        elif isinstance(error, SystemExit):
+            script.exits(last=False)
+        else:
+            script.listener().abandoned()
+    destroy(group)
 
 
 def _wrap_collective(original: Function, name: str) -> Function:
@@ -249,7 +223,7 @@ def _wrap_collective(original: Function, name: str) -> Function:
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if scope.is_bypassed:
+        if scope.untouched:
             return original(*args, **kwargs)
         script.listener().loops.acted()
         return script.run_collective(within_scope, args, kwargs)
@@ -260,30 +234,28 @@ def _wrap_collective(original: Function, name: str) -> Function:
         group = default_group() if group is None else group
         if not hasattr(group, "rank"):
             return original(*args, **kwargs)  # not a member: PyTorch's own warning
+        run = functools.partial(original, *args, **kwargs)
         storage = storage_of(find_argument("tensor", args, kwargs)) if name in HANDS_OUT else None
-        if scope.is_always_real(name, storage) and scope.name != "world":
-            return _call_for_real(functools.partial(original, *args, **kwargs), group)
         if scope.name != "world":
+            if name in scope.always_real and storage not in scope.weights:
+                return _call_for_real(run, group)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             return _run_confined(name, original, bound.arguments, group)
         key = (group.group_name, kind)
         size = 0 if "object" in name else payload_bytes((*args, *kwargs.values()))
         scope.count_call(name, group, size)
-        if name in HANDS_OUT and group.size() > 1:
-            scope.note_handed_out(name, storage)
+        if name in HANDS_OUT and group.size() > 1 and len(scope.handed_out[name]) < _MAX_STORAGES:
+            scope.handed_out[name].add(storage)
         for each in operations or ():
             ledger.note_call((key[0], kind_of(each.op.__name__)), payload_bytes([each]))
-        given_rows, taken_rows = (
-            find_argument(f"{side}_split_sizes", args, kwargs) for side in ("input", "output")
-        )
-        if given_rows and taken_rows:
-            ledger.note_dispatch(group.group_name, list(given_rows), list(taken_rows))
-        counted, run = -1 if operations else size, functools.partial(original, *args, **kwargs)
-        with (
-            scope.bypass()
-        ):  # object collectives call tensor ones: count and map only the outer call
-            result = ledger.outer(key, counted, run)
+        if name == "all_to_all_single":
+            given = find_argument("input_split_sizes", args, kwargs)
+            taken = find_argument("output_split_sizes", args, kwargs)
+            if given and taken:
+                ledger.note_dispatch(group.group_name, list(given), list(taken))
+        with scope.bypass():  # object collectives call tensor ones: only the outer call counts
+            result = ledger.outer(key, -1 if operations else size, run)
         if name in ALWAYS_WORK or operations or find_argument("async_op", args, kwargs):
             remember_works(result, key, operations)
         return result
@@ -302,31 +274,31 @@ def storage_of(value: Any) -> int | None:
 def _call_for_real(call: Callable[[], Any], group: Any) -> Any:
     """Run a collective that is real under every scope, and count how many its group begins for it."""
 
-    def begun() -> int:
-        return sum(private.sequence_numbers(lambda each: each is group).values())
-
-    before = begun()
+    count = functools.partial(private.sequence_numbers, lambda each: each is group)
+    before = count()
     with scope.bypass():
         result = call()
-    scope.passed_on[group.group_name] += begun() - before
+    scope.passed_on.update(count())
+    scope.passed_on.subtract(before)
     return result
 
 
 def _run_confined(name: str, original: Function, arguments: dict[str, Any], group: Any) -> Any:
     """What the caller gets under a scope below world."""
     if scope.name == "node":
-        ranks, part = ranks_of(group), scope.parts.get(group.group_name)
+        key, ranks = group.group_name, ranks_of(group)
+        part = scope.parts.get(key)
         with scope.bypass():
             if not scope.reaches(group):
                 return original(**arguments)
             if part is not None and name in NODE_CAPABLE:
                 return within_node(name, original, arguments, part, ranks)
-        several = group.group_name in scope.of_several_jobs
-        if part is None and not several and len(set(ranks) & set(scope.node_ranks)) > 1:
+        shared = set() if key in scope.of_several_jobs else set(ranks) & set(scope.node_ranks)
+        if part is None and len(shared) > 1:
             script.note(
                 "a process group that no step of the warm-up used is not exchanged over under the rung node"
             )
-    return answer_alone(name, Call(arguments, max(group.rank(), 0), group.size()))
+    return answer_alone(name, arguments, max(group.rank(), 0), group.size())
 
 
 def payload_bytes(arguments: Iterable[Any]) -> int:
@@ -366,31 +338,28 @@ FUNCTIONAL = (
 def wrap_functional(module: ModuleType) -> None:
     """Put a kernel in front of functional collectives and of waits for them."""
     for name in FUNCTIONAL:
-        private.before_operator(
-            "_c10d_functional", name, functools.partial(_run_functional, name.rstrip("_"))
-        )
-    private.before_operator("_c10d_functional", "wait_tensor", _wait_tensor)
+        private.before_collective(name, functools.partial(_run_functional, name.rstrip("_")))
+    private.before_collective("wait_tensor", _wait_tensor)
 
 
 def _run_functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
     if not script.active() or not _is_real(arguments[0]):
         return call()
-    key = (next((each for each in reversed(arguments) if isinstance(each, str)), ""), name)
-    size = payload_bytes(arguments)
+    *_, group = ("", *(each for each in arguments if isinstance(each, str)))
+    key, size = (group, name), payload_bytes(arguments)
     if name.startswith(
         "all_gather"
     ):  # the payload is its result, as many times as the group's size, which it is told
         size *= next((each for each in arguments if type(each) is int), 1)
     if name == "all_to_all_single" and len(arguments) > 2 and arguments[1] and arguments[2]:
-        ledger.note_dispatch(key[0], list(arguments[2]), list(arguments[1]))
+        ledger.note_dispatch(group, list(arguments[2]), list(arguments[1]))
     result = stamp_call(key, size, call)
     if scope.name == "world":
         scope.issued[name] += 1
         scope.sent[name] += size
-    if not ledger.counts:
-        return result
-    for each in result if isinstance(result, (list, tuple)) else (result,):
-        ledger.goes_on(each.data_ptr(), key)
+    if ledger.counts:
+        for each in result if isinstance(result, (list, tuple)) else (result,):
+            ledger.goes_on(each.data_ptr(), key)
     return result
 
 

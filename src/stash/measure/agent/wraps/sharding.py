@@ -8,9 +8,8 @@ sharding wrapper, which are made for replicas, says otherwise; ranks that read n
 
 from __future__ import annotations
 
-import functools
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
+from stash.measure.agent.script import Function
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import ranks_of
 from stash.measure.protocol.wire import register_record
@@ -34,29 +34,24 @@ def watch_fsdp(module: ModuleType) -> None:
     """FullyShardedDataParallel."""
 
     def made(self: Any, module: Any, process_group: Any = None, *args: Any, **kwargs: Any) -> None:
-        place = (
-            (process_group.rank(),)
-            if hasattr(process_group, "rank")
-            else _mesh_place(kwargs.get("device_mesh"))
+        is_group = hasattr(process_group, "rank")
+        sharded["FullyShardedDataParallel"] = (
+            (process_group.rank(),) if is_group else _mesh_place(kwargs.get("device_mesh"))
         )
-        sharded["FullyShardedDataParallel"] = place
 
     script.after(module.FullyShardedDataParallel, "__init__", made)
 
 
 def watch_fully_shard(module: ModuleType) -> None:
     """FSDP2's ``fully_shard``."""
-    original = module.fully_shard
-    if getattr(original, "noticed_by_stash", False):
-        return
+    if not hasattr(module.fully_shard, "noticed_by_stash"):
+        script.surround(module, "fully_shard", _note_sharding)
+        script.put(module.fully_shard, noticed_by_stash=True)
 
-    @functools.wraps(original)
-    def noticing(*args: Any, **kwargs: Any) -> Any:
-        sharded["fully_shard"] = _mesh_place(kwargs.get("mesh"), kwargs.get("dp_mesh_dims"))
-        return original(*args, **kwargs)
 
-    script.put(noticing, noticed_by_stash=True)
-    script.put(module, fully_shard=noticing)
+def _note_sharding(shard: Function, *args: Any, **kwargs: Any) -> Any:
+    sharded["fully_shard"] = _mesh_place(kwargs.get("mesh"), kwargs.get("dp_mesh_dims"))
+    return shard(*args, **kwargs)
 
 
 def watch_deepspeed(module: ModuleType) -> None:
@@ -89,25 +84,16 @@ def ranks_of_one_replica(parameters: Iterable[Any]) -> tuple[int, ...]:
     """
     if None in sharded.values():
         return ()
-    groups: dict[str, Any] = {}
+    ranks: set[int] = set()
     for parameter in parameters:
         mesh: Any = getattr(parameter, "device_mesh", None)
-        for dimension, placement in enumerate(
-            getattr(parameter, "placements", ()) if mesh is not None else ()
-        ):
+        placements = () if mesh is None else getattr(parameter, "placements", ())
+        for dimension, placement in enumerate(placements):
             if placement.is_shard() and mesh.size(dimension) > 1:
                 group = mesh.get_group(dimension)
-                groups[group.group_name] = group
-    return tuple(
-        sorted(
-            {
-                rank
-                for name, group in groups.items()
-                if name not in _of_replicas
-                for rank in ranks_of(group)
-            }
-        )
-    )
+                if group.group_name not in _of_replicas:
+                    ranks.update(ranks_of(group))
+    return tuple(sorted(ranks))
 
 
 @register_record
@@ -125,32 +111,24 @@ class FirstBatch:
 
 def describe_first_batch(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
     """For the ranks to compare."""
+    import torch.distributed as dist
+
     checksum = None
     for feed in feeds:
         for leaf in batches.iter_leaves(feed.ring.batches[0]):
             checksum = zlib.adler32(_some_bytes(leaf), checksum or 0)
-    return FirstBatch(checksum, next(_iter_places(), None), ranks_of_one_replica(parameters))
-
-
-def _iter_places() -> Iterator[tuple[int, ...]]:
-    import torch.distributed as dist
-
-    for place in sharded.values():
-        yield (dist.get_rank(),) if place is None else place
-    for group in replicas.list_groups():
-        yield (group.rank(),)
+    places = [(dist.get_rank(),) if place is None else place for place in sharded.values()]
+    places += [(group.rank(),) for group in replicas.list_groups()]
+    return FirstBatch(checksum, next(iter(places), None), ranks_of_one_replica(parameters))
 
 
 def count_replicas(ranks: list[FirstBatch]) -> int | None:
     """The replicas of a job with these ranks; ``None`` if none of them knows."""
     firsts = _first_of_each_replica(ranks)
-    for named in (
-        {(each.checksum, each.place) for each in firsts if each.checksum is not None},
-        {each.place for each in firsts if each.place is not None},
-    ):
-        if named:
-            return len(named)
-    return len(firsts) if len(firsts) < len(ranks) else None
+    by_data = {(each.checksum, each.place) for each in firsts if each.checksum is not None}
+    by_place = {each.place for each in firsts if each.place is not None}
+    parted = len(firsts) if len(firsts) < len(ranks) else None
+    return len(by_data) or len(by_place) or parted
 
 
 def _first_of_each_replica(ranks: list[FirstBatch]) -> list[FirstBatch]:
@@ -179,7 +157,6 @@ def _some_bytes(leaf: Any) -> bytes:
         return bytes(leaf.reshape(-1)[:_LOOKED_AT].tobytes())
     if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_meta:
         return b""
-    with (
-        private.disable_subclasses()
-    ):  # a class may refuse to be cut, as MONAI's does where files differ in what they say
+    # a class may refuse to be cut, as MONAI's does where files differ in what they say
+    with private.disable_subclasses():
         return bytes(leaf.detach().flatten()[:_LOOKED_AT].cpu().view(torch.uint8).numpy())

@@ -40,31 +40,20 @@ _followed: WeakSet[type[Any]] = WeakSet()
 def wrap_loaders(module: ModuleType) -> None:
     """Tell of every wait for a loader's iterator and for its batches (``torch.utils.data.dataloader``)."""
     private.wrap_handing_out(module, _tell_of_wait)
-    private.wrap_loaders(module, making=lambda make: make, looping=_tell_of_start)
+    private.surround_loops(module, _tell_of_start)
 
 
-def _tell_of_start(get_iterator: Function) -> Function:
-    @functools.wraps(get_iterator)
-    def wrapper(self: Any) -> Any:
-        listener = script.bus.listener
-        return (
-            listener.loops.started(self, get_iterator, self)
-            if listener.listens
-            else get_iterator(self)
-        )
-
-    return wrapper
+def _tell_of_start(get_iterator: Function, loader: Any) -> Any:
+    return script.listener().loops.started(loader, get_iterator, loader)
 
 
 def _tell_of_wait(hand_out: Function) -> Function:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
         listener = script.bus.listener
-        return (
-            listener.loops.waited(private.data_set(self), hand_out, self)
-            if listener.listens
-            else hand_out(self)
-        )
+        if not listener.listens:
+            return hand_out(self)
+        return listener.loops.waited(private.data_set(self), hand_out, self)
 
     return wrapper
 
@@ -72,9 +61,8 @@ def _tell_of_wait(hand_out: Function) -> Function:
 def wrap_saves(module: ModuleType) -> None:
     """Tell of every save of a checkpoint, of a module that has any of PyTorch's or safetensors' functions for it."""
     for name in ("save", "save_state_dict", "async_save", "save_file", "save_model"):
-        original = getattr(module, name, None)
-        if original is not None:
-            setattr(module, name, save_in_stage(original))
+        if hasattr(module, name):
+            script.surround(module, name, _save_in_stage)
 
 
 def wrap_compilation(module: ModuleType) -> None:
@@ -89,28 +77,19 @@ def wrap_compilation(module: ModuleType) -> None:
     handler.register_end_callback(lambda *_: script.publish(ThreadEvent.COMPILATION_ENDED))
 
 
-def save_in_stage(save: Function) -> Function:
-    """Make `save` tell when a checkpoint begins and ends."""
-
-    @functools.wraps(save)
-    def saving(*args: Any, **kwargs: Any) -> Any:
-        if args and is_storage(args[0]):
-            return save(*args, **kwargs)
-        with script.saving():
-            return save(*args, **kwargs)
-
-    return saving
+def _save_in_stage(save: Function, *args: Any, **kwargs: Any) -> Any:
+    if args and is_storage(args[0]):
+        return save(*args, **kwargs)
+    with script.saving():
+        return save(*args, **kwargs)
 
 
 def wrap_collectives(c10d: ModuleType) -> None:
     """Tell of every call of a collective, before anyone copies its name; and of waits for one that goes on beside."""
     for name in LOCAL:
-        original = getattr(c10d, name, None)
-        if original is not None:
-            setattr(c10d, name, _tell_of_collective(original))
-    work = getattr(c10d, "Work", None)
-    if work is not None:
-        script.wrap(work, "wait", _tell_of_collective)
+        if hasattr(c10d, name):
+            script.wrap(c10d, name, _tell_of_collective)
+    script.wrap(c10d.Work, "wait", _tell_of_collective)
 
 
 def _tell_of_collective(original: Function) -> Function:
@@ -137,31 +116,32 @@ class BatchCopies:
         torch = sys.modules["torch"]
         self._tensor, self._device = torch.Tensor, torch.device
         self._here = private.current_stream(torch.cuda)
-        self.follow(device)
         self._with_gradients = torch.is_grad_enabled
-        to, cuda, copy = torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
+        self.follow(device)
+        for name in ("to", "cuda", "copy_"):
+            script.wrap(torch.Tensor, name, self._wrap_copy)
 
-        def moving(move: Any, usual: str | None) -> Any:
-            @functools.wraps(move)
-            def wrapper(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
-                if type(tensor) is not self._tensor or tensor.is_cuda:
-                    return move(tensor, *args, **kwargs)
-                place = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
-                here = self._comes_here(usual if place is None else place)
-                return self._publish_copy(here, move, tensor, *args, **kwargs)
-
-            return wrapper
+    def _wrap_copy(self, copy: Function) -> Function:
+        fills, usual = copy.__name__ == "copy_", "cuda" if copy.__name__ == "cuda" else None
 
         @functools.wraps(copy)
         def wrapper(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
-            source: Any = args[0] if args else kwargs.get("src")
-            if type(source) is not self._tensor or source.is_cuda or not tensor.is_cuda:
+            source, given = tensor, args[0] if args else None
+            if fills:
+                source = kwargs.get("src") if given is None else given
+            if type(source) is not self._tensor or source.is_cuda:
                 return copy(tensor, *args, **kwargs)
-            return self._publish_copy(
-                self._comes_here(tensor.device), copy, tensor, *args, **kwargs
-            )
+            if given is None:
+                given = kwargs.get("device", kwargs.get("tensor", usual))
+            if not self._comes_here(tensor.device if fills else given):
+                return copy(tensor, *args, **kwargs)
+            script.publish(ThreadEvent.COPY_BEGINS)
+            try:
+                return copy(tensor, *args, **kwargs)
+            finally:
+                script.publish(ThreadEvent.COPY_ENDED)
 
-        script.put(torch.Tensor, to=moving(to, None), cuda=moving(cuda, "cuda"), copy_=wrapper)
+        return wrapper
 
     def follow(self, device: Any) -> None:
         """From now on copies to this ``device``, by itself the current one; a step ended."""
@@ -173,24 +153,15 @@ class BatchCopies:
         self._own = self._stream()
 
     def _comes_here(self, place: Any) -> bool:
-        """Whether that, in whichever of PyTorch's ways it is written, is the device whose queue is followed."""
+        """Whether that, in whichever of PyTorch's ways it is written, is the device whose queue a step now fills."""
         if isinstance(place, (str, int)):
             place = self._device(place)
         elif isinstance(place, self._tensor):
             place = place.device
-        if getattr(place, "type", "") != "cuda":
+        if getattr(place, "type", "") != "cuda" or not self._with_gradients():
             return False
         index = self._here().device_index if place.index is None else place.index
-        return bool(index == self._own.device_index)
-
-    def _publish_copy(self, here: bool, copy: Function, /, *args: Any, **kwargs: Any) -> Any:
-        if not here or not self._with_gradients() or self._stream() != self._own:
-            return copy(*args, **kwargs)
-        script.publish(ThreadEvent.COPY_BEGINS)
-        try:
-            return copy(*args, **kwargs)
-        finally:
-            script.publish(ThreadEvent.COPY_ENDED)
+        return bool(index == self._own.device_index and self._stream() == self._own)
 
 
 class CalledModels:
@@ -200,31 +171,31 @@ class CalledModels:
     """
 
     def __init__(self) -> None:
-        self._thread, self._passes = get_ident(), script.passes()
+        self._passes = script.passes()
         self._module = sys.modules["torch.nn.modules.module"].Module
         self._calls: Counter[type[Any]] = Counter()
         """Since the last backward pass."""
         self._most: Counter[type[Any]] = Counter()
         """The most of those."""
-        self._inside = False
-        call, compiling, grad = (
-            self._module.__call__,
-            _find_compile_check(),
-            sys.modules["torch"].is_grad_enabled,
-        )
+        self._call = self._module.__call__
+        script.wrap(self._module, "__call__", self._watch_calls)
+
+    def _watch_calls(self, call: Function) -> Function:
+        thread, compiling, is_inside = get_ident(), _find_compile_check(), False
+        has_gradients = sys.modules["torch"].is_grad_enabled
 
         @functools.wraps(call)
         def wrapper(module: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if compiling() or self._inside or get_ident() != self._thread or not grad():
+            nonlocal is_inside
+            if compiling() or is_inside or get_ident() != thread or not has_gradients():
                 return call(module, *args, **kwargs)
-            self._inside = self._is_model(module)
+            is_inside = self._is_model(module)
             try:
                 return call(module, *args, **kwargs)
             finally:
-                self._inside = False
+                is_inside = False
 
-        self._call = call
-        script.put(self._module, __call__=wrapper)
+        return wrapper
 
     def _is_model(self, module: Any) -> bool:
         """Whether it has parameters; frozen ones (a backbone, a teacher) do as well."""
@@ -256,18 +227,16 @@ def follow_calls(model: Any) -> None:
     if model in _followed:
         return
     _followed.add(model)
-    own = vars(model).get("__call__")
-    compiling, grad = _find_compile_check(), sys.modules["torch"].is_grad_enabled
+    own, compiling = vars(model).get("__call__"), _find_compile_check()
+    has_gradients = sys.modules["torch"].is_grad_enabled
 
     def begins(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if not compiling() and grad():
+        if not compiling() and has_gradients():
             script.publish(ThreadEvent.MODEL_CALLED)
+        if own is not None:
+            return own(self, *args, **kwargs)
         # what is inherited is looked up at each call: others (torch.fx) replace it for a while
-        return (
-            own(self, *args, **kwargs)
-            if own is not None
-            else super(model, self).__call__(*args, **kwargs)
-        )
+        return super(model, self).__call__(*args, **kwargs)
 
     script.put(model, __call__=begins)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections import deque
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar
@@ -31,25 +32,23 @@ class _WatchedGradient:
 
     def __init__(self, parameter: Any) -> None:
         self._parameter = parameter
-        self._gradient: Any = None
-        self._version = -1
-        self._content: Any = None
+        self._known: tuple[Any, int, Any] | None = None
+        """It, its version and its content."""
 
     def remember(self) -> None:
         """A backward pass ended."""
-        self._gradient = self._parameter.grad
-        if self._gradient is not None:
-            self._version = private.version(self._gradient)
-            self._content = self._gradient.detach().clone()
+        now = self._parameter.grad
+        self._known = now if now is None else (now, private.version(now), now.detach().clone())
 
     def has_changed(self) -> bool:
         """Whether it was cleared, replaced or written since; ``.data`` hides a write from the version."""
         now = self._parameter.grad
-        if self._gradient is None:
+        if self._known is None:
             return False
-        if now is not self._gradient or private.version(now) != self._version:
+        gradient, version, content = self._known
+        if now is not gradient or private.version(now) != version:
             return True
-        return not bool((now == self._content).all())
+        return not bool((now == content).all())
 
 
 class _Cycle:
@@ -58,29 +57,26 @@ class _Cycle:
     def __init__(self) -> None:
         self.length: int | None = None
         self._passes = 0
-        self._seen: list[int] = []
-        self._returned = 0
-
-    def count_return(self) -> int:
-        """How often a function returned gradients instead, with this time."""
-        self._returned += 1
-        return self._returned
+        self._latest: deque[int] = deque(maxlen=_LIKE_CYCLES)
 
     def add_pass(self) -> bool:
         """Whether it is the last of a cycle."""
         self._passes += 1
-        if self._passes != self.length:
-            return False
-        self._passes = 0
-        return True
+        is_last = self._passes == self.length
+        self._passes = 0 if is_last else self._passes
+        return is_last
 
     def close(self) -> None:
         """Gradients were used, which ended a cycle."""
-        self._seen.append(self._passes)
+        self._latest.append(self._passes)
         self._passes = 0
-        latest = self._seen[-_LIKE_CYCLES:]
-        if len(latest) == _LIKE_CYCLES and len(set(latest)) == 1:
-            self.length = latest[0]
+        if len(self._latest) == _LIKE_CYCLES and len(set(self._latest)) == 1:
+            self.length = self._latest[0]
+            every = "every backward pass" if self.length == 1 else f"{self.length} backward passes"
+            script.note(
+                f"the script has no torch.optim optimizer: its gradients are used after {every}, which is counted as "
+                "a step; if that is wrong, write `stash.step()` after the update"
+            )
 
 
 class OwnUpdate:
@@ -101,6 +97,8 @@ class OwnUpdate:
         self._cycle = _Cycle()
         self._watched: _WatchedGradient | None = None
         self._running = False
+        self._returned = 0
+        """How often a function returned gradients instead of leaving them in parameters."""
 
     def mark_step(self) -> None:
         """The script says that its step ended here."""
@@ -111,19 +109,13 @@ class OwnUpdate:
         """There is an optimizer of torch.optim's, whose steps will be noticed."""
         self.unneeded = True
 
-    def other_stepped(self) -> None:
-        """One stepped."""
+    def other_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """One stepped, which ends a step of the job unless it is captured into a CUDA graph."""
         self.unneeded = True
         self.others_steps += 1
-
-    def _learn_parameters(self, tensors: Any) -> None:
-        """Learn from the first loss what is trained."""
-        if self.param_groups:
-            return
-        leaves = _find_leaves(tensors if isinstance(tensors, (tuple, list)) else (tensors,))
-        if leaves:
-            self.param_groups = [{"params": leaves}]
-            self._watched = _WatchedGradient(min(leaves, key=lambda leaf: leaf.numel()))
+        listener = script.bus.listener
+        if (listener.listens or listener.counts) and not (_may_capture() and _is_captured()):
+            listener.stepped(optimizer)
 
     def backward(self, run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         """Run a backward pass and judge whether it ended a step; one inside another (checkpointing) is part of it."""
@@ -132,13 +124,13 @@ class OwnUpdate:
             return
         self._running = True
         try:
-            self._learn_parameters(tensors)
-            watched = self._watched if self._cycle.length is None else None
-            if (
-                watched is not None and watched.has_changed()
-            ):  # what the passes before left was used
+            # the first loss shows what is trained
+            if not self.param_groups and (leaves := _find_leaves(tensors)):
+                self.param_groups.append({"params": leaves})
+                self._watched = _WatchedGradient(min(leaves, key=lambda leaf: leaf.numel()))
+            # what the passes before left was used
+            if self._cycle.length is None and self._watched and self._watched.has_changed():
                 self._cycle.close()
-                self._say_how_counted()
             run(tensors, *args, **kwargs)
         finally:
             self._running = False
@@ -162,41 +154,32 @@ class OwnUpdate:
         finally:
             self._running = False
             script.publish(ThreadEvent.BACKWARD_ENDED)
-        returned = self._cycle.count_return()
-        if returned == _LIKE_CYCLES:
-            self.param_groups = [{"params": list(batches.iter_tensors(found))}]
+        self._returned += 1
+        if self._returned == _LIKE_CYCLES:
+            self.param_groups.append({"params": list(batches.iter_tensors(found))})
             script.note(
                 "the script has no torch.optim optimizer and no backward pass: each of its calls for gradients is "
                 "counted as a step; if that is wrong, write `stash.step()` after the update"
             )
-        elif returned > _LIKE_CYCLES:
+        elif self._returned > _LIKE_CYCLES:
             script.listener().stepped(self)
         return found
 
-    def _say_how_counted(self) -> None:
-        passes = self._cycle.length
-        every = "every backward pass" if passes == 1 else f"{passes} backward passes"
-        if passes is not None:
-            script.note(
-                f"the script has no torch.optim optimizer: its gradients are used after {every}, which is counted as "
-                "a step; if that is wrong, write `stash.step()` after the update"
-            )
-
 
 def _find_leaves(tensors: Any) -> list[Any]:
-    """The parameters that the graphs of these tensors reach, each once."""
-    ahead = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-    seen = set(ahead)
+    """The parameters that the graphs of a tensor, or of several, reach, each once."""
+    several = tensors if isinstance(tensors, (tuple, list)) else (tensors,)
+    ahead, seen = [tensor.grad_fn for tensor in several], {None}
     found: dict[int, Any] = {}
     while ahead:
-        node = ahead.pop()
+        node: Any = ahead.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         variable = getattr(node, "variable", None)  # of the nodes that accumulate into a leaf
         if variable is not None:
             found[id(variable)] = variable
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                ahead.append(following)
+        ahead += (following for following, _ in node.next_functions)
     return list(found.values())
 
 
@@ -225,7 +208,8 @@ def wrap_backward(module: ModuleType) -> None:
 
 def wrap_functorch(module: ModuleType) -> None:
     """The same for ``torch.func``; of ``torch._functorch.eager_transforms``."""
-    private.wrap_functional_gradients(module, _count_returning)
+    if hasattr(module, "grad_and_value_impl"):
+        script.wrap(module, "grad_and_value_impl", _count_returning)
 
 
 def _count_returning(gradients: Callable[..., T]) -> Callable[..., T]:
@@ -242,29 +226,26 @@ def _count_returning(gradients: Callable[..., T]) -> Callable[..., T]:
 
 def wrap_optimizer(module: ModuleType) -> None:
     """Notice every optimizer step of this process."""
+    module.register_optimizer_step_post_hook(own_update.other_stepped)
+    script.after(module.Optimizer, "__init__", own_update.other_made)
 
+
+@functools.cache
+def _may_capture() -> bool:
     from torch.version import cuda, hip
 
-    may_capture = bool(cuda or hip)
-
-    def note_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        own_update.other_stepped()
-        listener = script.who_counts()
-        if listener is not None and not (may_capture and _is_captured()):
-            listener.stepped(optimizer)
-
-    module.register_optimizer_step_post_hook(note_step)
-
-    script.after(module.Optimizer, "__init__", own_update.other_made)
+    return bool(cuda or hip)
 
 
 def _is_captured() -> bool:
     """Whether this step is being captured into a CUDA graph, whose replays are not seen."""
-    cuda = sys.modules.get("torch.cuda")
-    if cuda is None or not cuda.is_initialized() or not cuda.is_current_stream_capturing():
-        return False
-    script.note("the optimizer step is captured in a CUDA graph, whose replays Stash cannot see")
-    return True
+    cuda: Any = sys.modules["torch"].cuda
+    is_captured = cuda.is_initialized() and cuda.is_current_stream_capturing()
+    if is_captured:
+        script.note(
+            "the optimizer step is captured in a CUDA graph, whose replays Stash cannot see"
+        )
+    return bool(is_captured)
 
 
 def wrap_scaler(module: ModuleType) -> None:
@@ -273,12 +254,10 @@ def wrap_scaler(module: ModuleType) -> None:
 
     @functools.wraps(step)
     def wrapper(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        listener = script.who_counts()
-        if listener is None or _is_captured():
-            return step(self, optimizer, *args, **kwargs)
         before = own_update.others_steps
         result = step(self, optimizer, *args, **kwargs)
-        if own_update.others_steps == before:
+        listener = script.bus.listener
+        if own_update.others_steps == before and (listener.listens or listener.counts):
             listener.skipped(optimizer)
         return result
 

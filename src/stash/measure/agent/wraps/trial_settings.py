@@ -48,25 +48,22 @@ def has_stopped_recording() -> bool:
     return _Process.rests
 
 
-def settings() -> TrialSettings | None:
-    """What is changed now; None outside a trial."""
+def settings() -> TrialSettings:
+    """What is changed now; nothing outside a trial."""
     orders = current_orders()
-    return None if orders is None or orders.trial is None else {**orders.trial, **_Process.turn}
+    return {**((orders and orders.trial) or {}), **_Process.turn}
 
 
 def find_setting(name: str) -> dict[str, Any]:
     """The settings of that name; none are."""
-    found = (settings() or {}).get(name)
+    found = settings().get(name)
     return dict(found) if isinstance(found, Mapping) else {}
 
 
 def is_ever_set(name: str) -> bool:
     """Whether this launch changes that at any time."""
-    now = settings() or {}
-    rungs = now.get("rungs")
-    return bool(now.get(name)) or (
-        isinstance(rungs, list) and any(rung.get(name) for rung in rungs)
-    )
+    now = settings()
+    return any(rung.get(name) for rung in (now, *now.get("rungs", ())))
 
 
 def remember_optimizer(optimizer: Any) -> None:
@@ -78,12 +75,10 @@ def remember_optimizer(optimizer: Any) -> None:
 def set_flags(flags: Mapping[str, Any]) -> None:
     """Set attributes of torch, by name from below it; ``apply_turn`` sets them back."""
     for name, value in flags.items():
-        target, (*path, attribute) = sys.modules["torch"], name.split(".")
-        for each in path:
-            target = getattr(target, each)
-        _Process.undo.append(
-            functools.partial(setattr, target, attribute, getattr(target, attribute))
-        )
+        *path, attribute = name.split(".")
+        target: Any = functools.reduce(getattr, path, sys.modules["torch"])
+        before = getattr(target, attribute)
+        _Process.undo.append(functools.partial(setattr, target, attribute, before))
         setattr(target, attribute, value)
 
 
@@ -136,42 +131,34 @@ _places: dict[tuple[str, CodeType, int], str] = {}
 
 def site_of(kind: str) -> str:
     """Record the call under way, in the first file that is neither PyTorch's nor Stash's; the value is its key."""
-    frame: FrameType | None = sys._getframe(2)
     torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    while frame is not None and (
-        frame.f_code.co_filename.startswith((torch_folder, HERE))
-        or frame.f_code.co_filename[:1] == "<"
-    ):
+    frame = _find_caller((torch_folder, HERE, "<")) or sys._getframe(2)
+    place = kind, frame.f_code, frame.f_lasti
+    if place not in _places:
+        _places[place] = _record_site(kind, frame)
+    SITES[_places[place]]["calls"] += 1
+    return _places[place]
+
+
+def _find_caller(passed_over: tuple[str, ...]) -> FrameType | None:
+    """The innermost frame of the call under way whose file's name begins with none of these."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(passed_over):
         frame = frame.f_back
-    if frame is None:
-        frame = sys._getframe(2)
-    known = _places.get((kind, frame.f_code, frame.f_lasti))
-    if known is None:
-        known = _places[kind, frame.f_code, frame.f_lasti] = _record_site(kind, frame)
-    SITES[known]["calls"] += 1
-    return known
+    return frame
 
 
 def _record_site(kind: str, frame: FrameType) -> str:
     """Note where a call stands."""
-    place: tuple[Any, ...] = (frame.f_lineno, frame.f_lineno, None, None)
-    positions = getattr(frame.f_code, "co_positions", None)
-    if positions is not None:
-        found = list(positions())[frame.f_lasti // 2]
+    code, place = frame.f_code, (frame.f_lineno, frame.f_lineno, None, None)
+    if hasattr(code, "co_positions"):
+        found = list(code.co_positions())[frame.f_lasti // 2]
         place = found if found[0] is not None else place
-    line, end_line, column, end_column = place
-    key = f"{kind}:{frame.f_code.co_filename}:{line}:{column}"
-    SITES[key] = {
-        "kind": kind,
-        "file": frame.f_code.co_filename,
-        "line": line,
-        "end_line": end_line,
-        "column": column,
-        "end_column": end_column,
-        "function": frame.f_code.co_name,
-        "calls": 0,
-        "values": {},
-    }
+    names = ("line", "end_line", "column", "end_column")
+    site = dict(zip(names, place, strict=True))
+    key = f"{kind}:{code.co_filename}:{site['line']}:{site['column']}"
+    SITES[key] = {"kind": kind, "file": code.co_filename, "function": code.co_name, **site}
+    SITES[key] |= {"calls": 0, "values": {}}
     return key
 
 
@@ -187,8 +174,6 @@ def wrap_waits(torch: Any) -> None:
 
 def wrap_barriers(module: ModuleType) -> None:
     """Wrap barriers, of ``torch.distributed.distributed_c10d``."""
-    if settings() is None:
-        return
     script.wrap(module, "barrier", _leave_out, "barrier")
 
 
@@ -201,7 +186,7 @@ def _leave_out(wait: Any, name: str) -> Any:
             return wait(*args, **kwargs)
         key = site_of("wait")
         values = SITES[key]["values"] = SITES[key]["values"] or {"name": name, "seconds": 0.0}
-        if skips and key in ((settings() or {}).get("skip") or ()):
+        if skips and key in (settings().get("skip") or ()):
             return None
         began = time.perf_counter()
         try:
@@ -214,14 +199,12 @@ def _leave_out(wait: Any, name: str) -> Any:
 
 def _wrap_item(item: Any, before: Late) -> Any:
     """``.item()`` of a tensor on a GPU."""
-    late = is_ever_set("late")
 
     @functools.wraps(item)
     def wrapper(self: Any) -> Any:
         if not self.is_cuda or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return item(self)
-        key = site_of("item")
-        is_late = late and key == (settings() or {}).get("late")
+        is_late = site_of("item") == settings().get("late")
         return before.read_late(self, item) if is_late else item(self)
 
     return wrapper
@@ -247,10 +230,7 @@ class Late:
 
 def wrap_copy(move: Any, torch: Any) -> Any:
     """A method that copies a tensor to a GPU: where the script does, and without waiting if asked and it is pinned."""
-    asked, modules = (
-        is_ever_set("non_blocking"),
-        os.path.join(os.path.dirname(torch.__file__), "nn", "modules", ""),
-    )
+    modules = os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "")
 
     @functools.wraps(move)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -258,12 +238,15 @@ def wrap_copy(move: Any, torch: Any) -> Any:
         # it says whether to wait, without a name
         known = any(isinstance(each, bool) for each in args)
         to_gpu = move.__name__ == "cuda" or _is_gpu(place)
-        if self.is_cuda or known or not to_gpu or _calling_file().startswith(modules):
+        if self.is_cuda or known or not to_gpu:
             return move(self, *args, **kwargs)
-        key, pinned = site_of("copy"), self.is_pinned()
-        SITES[key]["values"] = {"non_blocking": bool(kwargs.get("non_blocking")), "pinned": pinned}
-        if asked and pinned and not kwargs.get("non_blocking"):
-            kwargs["non_blocking"] = bool((settings() or {}).get("non_blocking"))
+        caller = _find_caller((HERE,))
+        if caller is not None and caller.f_code.co_filename.startswith(modules):
+            return move(self, *args, **kwargs)
+        pinned, waits = self.is_pinned(), not kwargs.get("non_blocking")
+        SITES[site_of("copy")]["values"] = {"non_blocking": not waits, "pinned": pinned}
+        if pinned and waits and settings().get("non_blocking"):
+            kwargs["non_blocking"] = True
         return move(self, *args, **kwargs)
 
     return wrapper
@@ -273,11 +256,3 @@ def _is_gpu(place: Any) -> bool:
     """Whether that is a CUDA device in one of the ways in which ``to`` takes it: a tensor there, a number, a name."""
     kind = getattr(getattr(place, "device", place), "type", place)
     return isinstance(place, int) or (isinstance(kind, str) and kind.startswith("cuda"))
-
-
-def _calling_file() -> str:
-    """The file that makes the call under way, of Stash's own the next."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(HERE):
-        frame = frame.f_back
-    return frame.f_code.co_filename if frame is not None else ""
