@@ -167,6 +167,7 @@ LISTING: Keys = {
         "stall_pct",
     ),
 }
+MORE: Keys = {"text": None, "next_offset": None}
 _SHOWN = {
     "windows": WATCH,
     "tried": FIX,
@@ -181,6 +182,8 @@ _SHOWN = {
 def output_schema(keys: Keys | None) -> dict[str, Any]:
     """The JSON schema of brief answers with these keys; all of them but ``more`` may be left out for want of room."""
     found = _schema({} if keys is None else keys)
+    if keys is MORE:
+        return {"type": "object", **found, "required": ["text"]}
     handle = {"type": "string", "description": "What the tool `more` reads the whole document by."}
     file = {"type": "string", "description": "Where what was measured is saved."}
     return {
@@ -233,15 +236,12 @@ class Handles:
         text = json.dumps(found, ensure_ascii=False, indent=1)
         if not 0 <= offset <= len(text):
             raise UserError(f"offset={offset}: {path or handle} has {len(text)} characters")
-        answer = ""
-        for length in (3400, 1600, 500):  # letters of several bytes, and escapes
-            end = offset + length
-            answer = _json(
-                {"text": text[offset:end], "next_offset": end if end < len(text) else None}
-            )
-            if is_within_limit(answer):
-                break
-        return answer
+        pieces = (
+            _json({"text": text[offset:end], "next_offset": end if end < len(text) else None})
+            # letters of several bytes, and escapes
+            for end in (offset + length for length in (3400, 1600, 500))
+        )
+        return next(filter(is_within_limit, pieces))
 
 
 def is_within_limit(text: str) -> bool:
@@ -275,16 +275,12 @@ def _inside(value: Any, part: str, path: str) -> Any:
         return value[part]
     if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
         return value[int(part)]
-    there = (
-        ", ".join(value)
-        if isinstance(value, dict)
-        else format_count(len(value), "item")
-        if isinstance(value, list)
-        else ""
-    )
-    raise UserError(
-        f"path={path}: there is no {part}; there is {there or 'nothing below'}", code="handle"
-    )
+    there = "nothing below"
+    if value and isinstance(value, dict):
+        there = ", ".join(value)
+    elif value and isinstance(value, list):
+        there = format_count(len(value), "item")
+    raise UserError(f"path={path}: there is no {part}; there is {there}", code="handle")
 
 
 def _json(value: Any) -> str:
