@@ -53,14 +53,6 @@ def test_a_form_asks_for_what_stash_writes(name, tmp_path, monkeypatch, capsys):
         assert commands.run(monkeypatch, *words) == 0, capsys.readouterr().err
 
 
-def test_hooks_run_tools_of_the_gate():
-    makefile = (ROOT / "Makefile").read_text()
-    for repository in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]:
-        for hook in repository["hooks"]:
-            words = hook["entry"].removeprefix(".venv/bin/").removesuffix(" --force-exclude")
-            assert f"$(BIN)/{words}" in makefile
-
-
 def test_an_image_is_made_of_files_that_are_there():
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]

@@ -411,9 +411,9 @@ def _wrap_last_column(grid: Grid, width: int) -> list[Text]:
     fit = _fit_columns(rest, width - INDENT)
     dropped = [at for at in range(1, last) if grid.head[at - 1] in fit.left_out]
     prose = []
-    for row in grid.rows:
-        others = (f"{grid.head[at - 1]}: {row[at]}" for at in dropped if row[at])
-        prose.append("; ".join(filter(None, (row[last], *others))))
+    for texts in grid.rows:
+        others = (f"{grid.head[at - 1]}: {texts[at]}" for at in dropped if texts[at])
+        prose.append("; ".join(filter(None, (texts[last], *others))))
     most = max(_LEAST_OF_FIRST, width - INDENT - (fit.width - fit.sizes[0]))
     firsts = []
     for cells in fit.cells[1:]:
@@ -433,7 +433,7 @@ def _wrap_last_column(grid: Grid, width: int) -> list[Text]:
             lines.append(fit.rule)
         beside = mostly and is_short
         words = textwrap.wrap(text, room if beside else width - under, break_on_hyphens=False)
-        for line in [row, *[Text(" " * INDENT + more) for more in begins[1:]]]:
+        for line in (row, *(Text(" " * INDENT + more) for more in begins[1:])):
             lines.append(_append_at(line, left, words.pop(0)) if beside and words else line)
         lines += [Text(" " * (left if beside else under) + line, style="dim") for line in words]
     for line in lines:

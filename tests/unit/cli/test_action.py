@@ -247,17 +247,6 @@ def test_a_comment_that_is_refused_changes_no_verdict(runner, monkeypatch):
     assert "::warning::no comment was written" in runner.printed
 
 
-def test_with_its_defaults_alone_a_profile_is_shown_and_passes(runner):
-    assert runner.run(profile=FAST) == 0
-    (comment,) = runner.comments
-    assert comment.startswith("<!-- stash -->\n## ")
-    assert "| compute |" in comment
-    assert (
-        runner.folder / "output"
-    ).read_text() == ""  # of the last step; the verdict is the first one's
-    assert "verdict" not in runner.printed.lower()
-
-
 def test_slower_without_a_baseline_is_a_mistake_that_the_summary_explains(runner):
     assert runner.run(profile=FAST, limits="--slower 5%") == 2
     assert "--slower needs a baseline: set the input baseline" in runner.printed
@@ -275,23 +264,6 @@ def test_inputs_are_words_and_no_shell(runner):
     assert runner.run(profile="*.stash.json") == 2
     assert "there is no file *.stash.json" in runner.printed
     assert all("${{" not in step["run"] for step in ACTION["runs"]["steps"])
-
-
-@pytest.mark.slow
-def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner):
-    shutil.copy(FAST, runner.folder / "to day.stash.json")
-    assert runner.run(profile="'to day.stash.json'", limits='--require "workload=two words"') == 1
-    assert "--require workload=two words" in runner.comments[0]
-    assert runner.run(profile="'to day.stash.json", limits="--max step=1s") == 2
-    assert "the input profile ends within quotes" in runner.printed
-
-
-@pytest.mark.parametrize(
-    "option", ["--json", "--junit=elsewhere", "--store=s3://bucket", "--against=x", "-h"]
-)
-def test_limits_take_no_other_option(runner, option):
-    assert runner.run(profile=FAST, limits=f"--max step=1s {option}") == 2
-    assert f"the input limits has {option}" in runner.printed
 
 
 def test_no_content_closes_what_it_stands_in(runner):

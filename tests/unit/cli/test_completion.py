@@ -1,7 +1,6 @@
 """Completion: what a shell is answered, the scripts in the shells that are here, and where they are put."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -53,32 +52,6 @@ def test_options_are_completed(monkeypatch, capsys):
     assert asked(monkeypatch, capsys, "profile", "--bu") == ["--budget"]
 
 
-def test_after_the_job_its_own_words_follow(monkeypatch, capsys):
-    assert asked(monkeypatch, capsys, "profile", "--budget", "60", "train.py", "--bu") == []
-
-
-def test_a_list_of_commands_loads_none(monkeypatch):
-    program = (
-        "import sys; from stash.__main__ import main\n"
-        "try: main()\n"
-        "except SystemExit: print(sorted(sys.modules), file=sys.stderr)"
-    )
-    asks = {
-        **os.environ,
-        "_STASH_COMPLETE": "complete_bash",
-        "COMP_WORDS": "stash re",
-        "COMP_CWORD": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=asks, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.split() == ["report", "recommend", "restore"]
-    assert "stash.cli.main" in done.stderr
-    assert not any(
-        f"'{word}'" in done.stderr for word in ("torch", "stash.plan", "stash.spot", "stash.report")
-    )
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_with_the_script(monkeypatch, capsys, tmp_path):
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "bash"))
@@ -92,24 +65,6 @@ def test_bash_completes_with_the_script(monkeypatch, capsys, tmp_path):
         "doctor"
     ]
     assert shell_says("bash", ". ./script; complete -p stash", tmp_path)[-1] == "stash"
-
-
-@pytest.mark.parametrize(
-    ("shell", "answer"), [("zsh", '"report":"Write a report'), ("fish", "report\tWrite a report")]
-)
-def test_zsh_and_fish_have_scripts_that_are_answered(shell, answer, monkeypatch, capsys):
-    """These shells are on few machines that test: what their scripts call is called as they do it."""
-    made = script(monkeypatch, capsys, shell)
-    called = re.findall(r"(_STASH_COMPLETE|_TYPER_COMPLETE_\w+)=([\w-]+)", made)
-    assert ("_STASH_COMPLETE", f"complete_{shell}") in called
-    for name, value in [
-        *called,
-        ("_TYPER_COMPLETE_ARGS", "stash rep"),
-        ("_TYPER_COMPLETE_FISH_ACTION", "get-args"),
-    ]:
-        monkeypatch.setenv(name, value)
-    assert run(monkeypatch) == 0
-    assert answer in capsys.readouterr().out
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")

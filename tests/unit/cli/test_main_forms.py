@@ -7,8 +7,7 @@ import pytest
 from typer.main import get_command
 
 from stash.cli.main import app
-from stash.core.printable import has_colours
-from stash.ui.arguments import ProfileCommand, Split, split_command
+from stash.ui.arguments import ProfileCommand, split_command
 from stash.ui.commands import OneCommand
 from stash.ui.terminal import progress_console
 from tests.support import commands
@@ -31,35 +30,10 @@ def names_of(command):
     return {name for each in command.params for name in each.opts}
 
 
-@pytest.mark.parametrize(
-    "launcher", ["torchrun", "python", "python3", "accelerate", "deepspeed", "srun", "mpirun"]
-)
-def test_a_launcher_is_a_command_without_dashes(launcher):
-    words = (launcher, "-n", "2", "train.py")
-    assert split_command(["--budget", "30", *words], {"--budget": True}) == Split(
-        ("--budget", "30"), "command", words
-    )
-
-
 def test_a_script_that_is_called_like_a_launcher_is_a_script(tmp_path, monkeypatch):
     (tmp_path / "composer").write_text("")
     monkeypatch.chdir(tmp_path)
     assert split_command(["composer"], {}).kind == "script"
-
-
-@pytest.mark.parametrize("command", ["profile", "fix", "watch", "run"])
-@pytest.mark.parametrize("words", [("--lr", "0.1"), ("--precision", "bf16")])
-def test_an_option_of_the_script_before_it_is_told_where_it_belongs(
-    command,
-    words,
-    monkeypatch,
-    capsys,
-):
-    assert commands.run(monkeypatch, command, *words, "train.py") == 2
-    sentence = (
-        f"an option of the script goes after the script: `stash {command} train.py {words[0]} …`"
-    )
-    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["profile", "fix", "watch", "run"])
@@ -209,14 +183,6 @@ def test_a_group_without_a_command_shows_its_help(words, monkeypatch, capsys):
     assert commands.run(monkeypatch, *words) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.strip()) == ("", help_text.strip())
-
-
-def test_colours_follow_the_environment():
-    assert has_colours(True, {})
-    assert not has_colours(False, {})
-    assert has_colours(False, {"FORCE_COLOR": "1"})
-    assert not has_colours(True, {"FORCE_COLOR": "1", "NO_COLOR": "1"})
-    assert not has_colours(True, {"TERM": "dumb"})
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
 """Intervals of levels: honest where rounds remember each other, and not much wider where they do not."""
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
 
 from stash.core.levels import _GRID, _make_noise, _own_noise, level
-from stash.core.rounds import estimate
 
 
 def _trials(rng, memory, share, rounds, rungs=5):
@@ -95,20 +93,3 @@ def test_what_stands_for_the_covariances_divides_as_they_would():
             assert noise.log_determinant[number] == pytest.approx(
                 np.linalg.slogdet(whole)[1], abs=1e-9
             )
-
-
-def test_a_job_of_many_rounds_keeps_little_more_in_memory_than_one_of_ten():
-    tracemalloc.start()
-    rng = np.random.default_rng(5)
-    matrix = 1 + 0.05 * rng.standard_normal((500, 4))
-    for rounds in (*range(3, 20), *range(496, 500)):
-        estimate(matrix[:rounds])
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    # the weights of two numbers of rounds, 4 MB each, and next to nothing besides
-    assert kept < 15e6
-
-
-def test_rounds_that_differ_only_by_what_all_rungs_share_have_an_interval():
-    found = level(np.outer([1.0, 1.1, 1.0, 1.1], [1.0, 2.0]), 0)
-    assert found.holds_itself
