@@ -193,7 +193,9 @@ def _load_probe(path: Path | None) -> Probe | None:
     from stash.core.artefact import check_probed, load_probe
 
     probe = load_probe(path)
-    check_probed(probe, str(path), socket.gethostname())
+    here = socket.gethostname()
+    what = f"not of this machine ({here}); probe this one with `stash probe -o {here}.host.json`"
+    check_probed(probe, str(path), (here,), what)
     return probe
 
 

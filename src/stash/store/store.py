@@ -92,7 +92,7 @@ class Store:
     def put(self, content: bytes, source: str) -> str:
         """Keep an artefact's bytes as they are; its name here. Raises ArtefactError if they are none."""
         found = artefacts.decode_artefact(content, source)
-        suffix = artefacts.suffix_of(found)
+        suffix = artefacts.file_of(found).kind.suffix
         name = storage.name_of(content, found.created, suffix)
         self.storage.put(name, content, new=True)
         with suppress(StashError):  # a cache: whoever reads the artefact derives the same
@@ -219,7 +219,7 @@ def _what_is_wrong(store: Store, name: str) -> str:
     known = storage.stored_id(name)
     if known not in (None, storage.digest_of(content)):
         return "its content is not what its name says: it was changed after it was put here"
-    suffix = artefacts.suffix_of(found)
+    suffix = artefacts.file_of(found).kind.suffix
     if not name.endswith(suffix) or (
         known is not None and name != storage.name_of(content, found.created, suffix)
     ):

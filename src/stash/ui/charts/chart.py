@@ -282,10 +282,10 @@ def time_scale(seconds: float) -> Scale:
 
 
 # The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper
-# swallows; lighter for a dark page. Any two differ as the colour-blind see them (Machado and others 2009). ``shade`` is for what is
-# no stall. ``loop``, ``start``,
-# ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble;
-# ``exchange``, ``input`` and ``host`` are a trace's, which has none of interconnect, network, prep and fetch.
+# swallows; lighter for a dark page. Any two differ as the colour-blind see them (Machado and others 2009). ``shade``
+# is for what is no stall. ``loop``, ``start``, ``evaluation`` and ``checkpoint`` are a watch's, which tells neither
+# fetch nor network apart and has no bubble; ``exchange``, ``input`` and ``host`` are a trace's, which has none of
+# interconnect, network, prep and fetch.
 
 LIGHT: Mapping[str, str] = {
     "compute": "#009e73",
