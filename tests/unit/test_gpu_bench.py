@@ -7,7 +7,7 @@ import torch
 from breakdowns import CALM
 from profile_builder import build
 
-from bench import gpu, gpu_checks, gpu_fix, gpu_job
+from bench import gpu, gpu_checks, gpu_job
 from bench.gpu_checks import Ground, NotHereError, Row, Truth, stall_row
 from stash.analysis.attribution import attribute
 
@@ -55,18 +55,6 @@ def test_checks_go_on_after_one_that_failed_and_each_is_told(ground, made):
     assert "1 of 1 figures hold; 1 of 3 checks failed." in text
 
 
-def test_no_check_begins_after_the_time(ground, made):
-    (late,) = gpu.run({"good": lambda ground: [GOOD]}, ground, -1.0, made.append)
-    assert late.left_out == "the time was over"
-
-
-def test_a_table_names_what_was_missed():
-    text = gpu.report([gpu.Outcome("both", [GOOD, MISSED, SHOWN])], "a machine")
-    assert "| both | a | 10 ms | 10.4 ms | 0.4 ms | 0.5 ms | holds |" in text
-    assert "| both | b | 10 ms | 10.6 ms | 0.6 ms | 0.5 ms | **missed** |" in text
-    assert "1 of 2 figures hold" in text
-
-
 @pytest.mark.parametrize(
     ("check", "code"), [(lambda _: [GOOD], 0), (lambda _: [MISSED], 1), (broken, 1)]
 )
@@ -112,12 +100,3 @@ def test_the_job_tells_what_its_parts_take(capsys, monkeypatch):
     assert document["resident"] >= 0.004
     assert document["step"] >= 0.012
     assert "copy" not in document  # a CPU has none
-
-
-@pytest.mark.parametrize("job", gpu_fix.JOBS, ids=lambda job: job.name)
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_scripts_of_fix_are_python_and_hold_what_a_person_replaces(job, device):
-    text = job.script(device)
-    for found, _ in gpu_fix._BY_HAND.values():
-        assert text.count(found) <= 1
-    compile(text, "train.py", "exec")

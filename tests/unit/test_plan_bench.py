@@ -8,12 +8,10 @@ import pytest
 
 from bench.plan import emulated, fleet_judge, published
 from bench.plan.judged import Truth, Verdict, judge
-from bench.plan.tables import jobs
 from stash.core.intervals import Interval
 from stash.plan.records import Goal, TrainingWork
 from stash.predict.cluster import Network, NodeLinks, Target
 from stash.predict.draws import measured_quantity
-from stash.predict.forecasting import base_of
 
 WORK = TrainingWork(samples=1000, text="1,000 samples")
 TRUTHS = {"slow": Truth(100.0, 1.0), "middle": Truth(50.0, 1.02), "fast": Truth(10.0, 5.0)}
@@ -77,14 +75,6 @@ def test_choices_of_the_fleet_are_judged_by_what_was_run(monkeypatch):
     page = fleet_judge.page()
     assert "2 goals, 2 of which something keeps" in page
     assert "| Stash | 2 | 100% |" in page
-
-
-def test_a_profile_of_several_gpus_tells_a_step_alone_and_of_all():
-    job = next(each for each in jobs() if each.table == "Lambda")
-    setup = next(each for each in jobs()[job] if each.count == 2)
-    base = base_of(published.profile_of(job, setup, 10, per_second=80.0, alone=50.0))
-    assert base.breakdown.step_seconds == pytest.approx(0.25)
-    assert base.breakdown.stall("compute").seconds == pytest.approx(0.2)
 
 
 def test_advice_to_profile_first_is_followed_twice_and_paid_for(monkeypatch):

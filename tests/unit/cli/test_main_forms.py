@@ -6,7 +6,7 @@ import pytest
 from typer.main import get_command
 
 from stash.cli.main import app
-from stash.ui.arguments import ProfileCommand, split_command
+from stash.ui.arguments import split_command
 from stash.ui.commands import OneCommand
 from stash.ui.terminal import progress_console
 from tests.support import commands
@@ -146,25 +146,6 @@ def test_quiet_prints_the_result_alone(quiet, tmp_path, monkeypatch, capsys):
     assert commands.run(monkeypatch, "probe", *(["-q"] if quiet else [])) == 0
     err = capsys.readouterr().err
     assert ("copying in memory" in err) is not quiet
-
-
-def test_every_command_refuses_an_unknown_option_in_one_sentence(monkeypatch, capsys):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for words, command in every_command(get_command(app)):
-        if words and not hasattr(command, "commands"):
-            monkeypatch.setenv("FORCE_COLOR", "1")
-            assert commands.run(monkeypatch, *words, "--no-such-option") == 2, words
-            assert "\x1b[1;31merror:\x1b[0m " in capsys.readouterr().err, words
-            monkeypatch.setenv("NO_COLOR", "1")
-            assert commands.run(monkeypatch, *words, "--no-such-option") == 2, words
-            monkeypatch.delenv("NO_COLOR")
-            err = capsys.readouterr().err
-            lines = [line for line in err.splitlines() if not line.startswith("note: ")]
-            assert len(lines) == 1, err
-            assert lines[0].startswith("error: "), err
-            assert "Usage" not in err
-            if not isinstance(command, ProfileCommand):
-                assert "--help`" in err
 
 
 @pytest.mark.parametrize(

@@ -38,26 +38,6 @@ def shown(
     return run
 
 
-@pytest.mark.parametrize(("words", "command"), EVERY)
-def test_help_has_one_layout(words, command, shown):
-    text = shown(words)
-    summary, _, examples = read_docstring(command.help)
-    assert " ".join(text.split("\n\n")[0].split()) == summary
-    assert text.split("\n\n")[1].startswith(f"Usage: {' '.join(('stash', *words))} ")
-    titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert len(set(titles)) == len(titles)
-    assert titles.count("Options") == 1
-    assert titles.count("Examples") == bool(examples)
-    if examples:
-        assert titles[-1] == "Examples"
-        block = text.partition("\nExamples:\n")[2].replace(" \\\n", " ")
-        assert [" ".join(line.split()) for line in block.splitlines()] == [
-            " ".join(line.split()) for line in examples
-        ]
-    for leaked in ("<str>", "<list", "]...", "[bold]", "[default", "TEXT", "\x1b", "╭", "\b"):
-        assert leaked not in text
-
-
 def test_every_command_of_a_user_has_examples():
     for name, listed in COMMANDS.items():
         loaded = listed.load(name)

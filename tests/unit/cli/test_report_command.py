@@ -185,17 +185,3 @@ def test_formats_and_places_that_do_not_go_together_are_one_sentence(
     monkeypatch, capsys, words, sentence
 ):
     assert sentence in refused(monkeypatch, capsys, "report", "train.stash.json", *words)
-
-
-def test_pages_and_pictures_go_into_one_folder(monkeypatch, capsys):
-    assert (
-        run(monkeypatch, "report", "other.stash.json", "--format", "html,md,.SVG", "-o", "all") == 0
-    )
-    names = {path.name for path in Path("all").iterdir()}
-    assert {"other.html", "other.md", "ladder.svg"} <= names
-    assert capsys.readouterr().out.startswith(
-        f"Wrote {len(names)} files to all: other.html, other.md, "
-    )
-    assert Path("all/other.html").read_text().startswith("<!DOCTYPE html>")
-    assert run(monkeypatch, "report", "other.stash.json", "--format", "md") == 0
-    assert capsys.readouterr().out == Path("all/other.md").read_text(encoding="utf-8")

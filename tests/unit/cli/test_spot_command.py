@@ -73,23 +73,6 @@ def test_a_plan_rents_on_demand_what_revocations_would_make_late(monkeypatch, ca
     assert found["advice"].startswith("refuse spot: on-demand costs $")
 
 
-def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
-    monkeypatch, capsys, folder
-):
-    (folder / "pool.yaml").write_text(
-        f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}"
-    )
-    words = ("plan", "--pool", "pool.yaml", "--deadline", "1h", "--loss", "0.8")
-    found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
-    assert found["p_deadline"] is None
-    assert found["p_deadline_without_revocations"] > 0.9
-    text = " ".join(spot(monkeypatch, capsys, *words).split())
-    assert "with them unknown: how often they come is not known" in text
-    assert "give --interruptions 10%/month" in text
-    risky = json.loads(spot(monkeypatch, capsys, *words, "--interruptions", "5%/month", "--json"))
-    assert risky["p_deadline"] > 0.9
-
-
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
 
 

@@ -42,17 +42,6 @@ def test_rounds_that_remember_are_covered_where_students_interval_is_far_too_nar
     assert _held(trials) >= 0.89
 
 
-@pytest.mark.parametrize("rung", [0, 3])
-def test_a_rung_that_varies_little_by_itself_is_as_slow_as_the_machine(rung):
-    rng = np.random.default_rng(6)
-    own = np.array([2.0, 1.0, 1.0, 0.3, 0.3])
-    lags = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
-    slow = rng.standard_normal((200, 12)) @ np.linalg.cholesky(0.7**lags).T
-    trials = 1 + 0.01 * (slow[:, :, None] + own * rng.standard_normal((200, 12, 5)))
-    found = [level(matrix, rung) for matrix in trials]
-    assert 0.9 <= np.mean([one.low <= 1 <= one.high for one in found]) <= 0.99
-
-
 def test_what_rungs_vary_by_themselves_is_told_from_what_all_share():
     rng = np.random.default_rng(7)
     own = np.array([2.0, 1.0, 1.0, 0.5])

@@ -85,16 +85,6 @@ def test_check_answers_with_its_exit_code(words, code, run_stash):
     assert run_stash("check", "a.stash.json", *words, code=code).err.count("error: ") == (code == 2)
 
 
-def test_a_probe_is_no_profile(files, run_stash):
-    from probe_builder import host, probe
-
-    save(probe(host()), files / "node.host.json")
-    assert (
-        "node.host.json is a probe of a machine"
-        in run_stash("compare", "a.stash.json", "node.host.json", code=2).err
-    )
-
-
 def test_check_writes_junit_beside_its_lines(run_stash):
     words = ("--max", "step=1ms", "--require", "nodes=1", "--junit", "stash.xml")
     assert (

@@ -155,14 +155,6 @@ def test_a_probes_figures_exchanges_and_verdict_are_metrics():
     assert 'stash_probe_verdict{hostname="a",answer="probe again"} 1.0' in text
 
 
-def test_the_command_prints_or_writes_openmetrics(files, run_stash):
-    printed = run_stash("export", *files, files[0], "--to", "openmetrics").out
-    assert printed.endswith("# EOF\n")
-    assert "\x1b" not in printed
-    run_stash("export", *files, "--to", "openmetrics", "-o", "stash.prom")
-    assert Path("stash.prom").read_text() == printed
-
-
 def test_tensorboard_reads_figures_and_text(files, run_stash):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for _ in range(2):  # the second time replaces the first
