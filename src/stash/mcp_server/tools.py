@@ -37,20 +37,7 @@ from stash.core.output_files import output_file
 from stash.core.printable import last_of, shorten_text
 from stash.core.records.base import SUFFIX
 from stash.core.units import find_nearest
-from stash.mcp_server.brief import (
-    COMPARISON,
-    DECISIONS,
-    FIX,
-    LISTING,
-    MORE,
-    PLAN,
-    PROFILE,
-    WATCH,
-    WHATIF,
-    Handles,
-    Keys,
-    keys_of,
-)
+from stash.mcp_server.brief import ANSWERS, Handles, Keys, keys_of
 from stash.monitor.records import SUFFIX as WATCH_SUFFIX
 from stash.plan.plan_options import PlanOptions
 from stash.predict.changes import Alteration
@@ -195,16 +182,16 @@ class AgentTools:
     def __init__(self) -> None:
         self._handles = Handles()
         self.table = {
-            "profile": AgentTool(self.profile, PROFILE, runs=True),
-            "fix": AgentTool(self.fix, FIX, runs=True),
-            "watch": AgentTool(self.watch, WATCH, runs=True),
-            "list": AgentTool(self.list_artefacts, LISTING),
+            "profile": AgentTool(self.profile, ANSWERS["profile"], runs=True),
+            "fix": AgentTool(self.fix, ANSWERS["fix"], runs=True),
+            "watch": AgentTool(self.watch, ANSWERS["watch"], runs=True),
+            "list": AgentTool(self.list_artefacts, ANSWERS["listing"]),
             "explain": AgentTool(self.explain, None),
-            "compare": AgentTool(self.compare, COMPARISON),
-            "check": AgentTool(self.check, DECISIONS),
-            "what_if": AgentTool(self.what_if, WHATIF),
-            "recommend": AgentTool(self.recommend, PLAN),
-            "more": AgentTool(self.more, MORE),
+            "compare": AgentTool(self.compare, ANSWERS["comparison"]),
+            "check": AgentTool(self.check, ANSWERS["decisions"]),
+            "what_if": AgentTool(self.what_if, ANSWERS["whatif"]),
+            "recommend": AgentTool(self.recommend, ANSWERS["plan"]),
+            "more": AgentTool(self.more, ANSWERS["more"]),
         }
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -268,7 +255,7 @@ class AgentTools:
     ) -> str:
         """List the profiles, probes and records of fixes in a folder: their names, jobs, steps and largest stalls."""
         rows = _command("list", [f"--limit={limit}"], _local_name("folder", folder))
-        return self._handles.answer({"folder": folder, "artefacts": rows}, LISTING)
+        return self._handles.answer({"folder": folder, "artefacts": rows}, ANSWERS["listing"])
 
     def explain(self, run: ArtefactName) -> str:
         """Say what a saved file tells: of a profile the verdict, each stall, and what to do next."""
@@ -287,7 +274,7 @@ class AgentTools:
         before = _local_file("before", before)
         after = _local_file("after", after)
         (document,) = _command("compare", (), before, after)
-        return self._handles.answer(document, COMPARISON)
+        return self._handles.answer(document, ANSWERS["comparison"])
 
     def check(
         self,
@@ -320,7 +307,7 @@ class AgentTools:
             "against": against,
         }
         words = [f"--{name}={text}" for name, texts in given.items() for text in texts]
-        return self._handles.answer(_command("check", words, run), DECISIONS)
+        return self._handles.answer(_command("check", words, run), ANSWERS["decisions"])
 
     def what_if(
         self,
@@ -329,7 +316,9 @@ class AgentTools:
     ) -> str:
         """Predict a profiled job's step on other machines or with other settings."""
         words = _option_words(changes, CHANGES)
-        return self._handles.answer(_command("whatif", words, _local_file("run", run)), WHATIF)
+        return self._handles.answer(
+            _command("whatif", words, _local_file("run", run)), ANSWERS["whatif"]
+        )
 
     def recommend(
         self,
@@ -341,7 +330,7 @@ class AgentTools:
         """Say what to rent for a profiled job, by published prices; nothing is rented."""
         files = [_local_file("runs", run) for run in runs]
         return self._handles.answer(
-            _command("recommend", _option_words(options, WISHES), *files), PLAN
+            _command("recommend", _option_words(options, WISHES), *files), ANSWERS["plan"]
         )
 
     def more(
