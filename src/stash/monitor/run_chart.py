@@ -77,7 +77,7 @@ def step_course(record: RunRecord) -> Chart:
     bars = [
         bar for each in columns for bar in _stall_bars(each, shown, began, across, upward, nodes)
     ]
-    return replace(chart, marks=(*bars, *chart.marks))
+    return replace(chart, bars=tuple(bars))
 
 
 def _step_lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:

@@ -8,8 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from stash.core.units import SECONDS, Scale, scale_for
+
+if TYPE_CHECKING:
+    from stash.ui.charts.builders import LaneRow, PlotCurve, Ruler
 
 # One table as text, whatever renders it: behind every chart, and of every kind of fact that has columns.
 
@@ -82,49 +86,6 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Whisker:
-    """An interval: a thin line with ends, level or upright."""
-
-    x: tuple[float, float]
-    y: tuple[float, float]
-    series: str = ""
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One value; hollow if it does not count."""
-
-    x: float
-    y: float
-    series: str
-    tip: str = ""
-    hollow: bool = False
-
-
-@dataclass(frozen=True)
-class Trail:
-    """A line through points, in their order."""
-
-    points: tuple[tuple[float, float], ...]
-    series: str
-
-
-@dataclass(frozen=True)
-class Ribbon:
-    """The stretch between two lines: places along ``x``, each with its lower and its upper ``y``."""
-
-    edges: tuple[tuple[float, float, float], ...]
-    series: str
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A line across the whole plane at ``x``: what everything is measured against."""
-
-    x: float
-
-
-@dataclass(frozen=True)
 class Tag:
     """A few words about a place; a renderer leaves it out where it would touch dots, rules or tags before it."""
 
@@ -136,24 +97,11 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One row: its name, and what stands at its end."""
-
-    name: str
-    text: str = ""
-    quiet: bool = False
-    """Whether nothing is drawn in it: it is unknown."""
-
-
-@dataclass(frozen=True)
 class Legend:
     """What a series is called, where the rows do not say it."""
 
     series: str
     text: str
-
-
-Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule | Tag
 
 
 @dataclass(frozen=True)
@@ -166,13 +114,18 @@ class Chart:
     """What the chart shows, in a sentence; empty where the page says it elsewhere."""
     how: str
     """How to read it."""
-    x: Axis
-    marks: tuple[Drawn, ...]
+    x: Ruler
     table: Grid
     """The same as text: for whoever cannot see the chart, or wants its numbers."""
-    y: Axis | None = None
-    lanes: tuple[Lane, ...] = ()
+    y: Ruler | None = None
+    lanes: tuple[LaneRow, ...] = ()
     """Rows, top to bottom; a chart has these or a ``y`` axis."""
+    curves: tuple[PlotCurve, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    """Behind the curves."""
+    rules: tuple[float, ...] = ()
+    """Values of ``x`` at which a line goes across the whole plane."""
+    tags: tuple[Tag, ...] = ()
     keys: tuple[Legend, ...] = ()
 
 
