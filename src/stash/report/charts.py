@@ -33,7 +33,7 @@ from stash.ui.charts.builders import (
     lane_chart,
     lanes_ruler,
     plane_chart,
-    worded_ruler,
+    power_ruler,
 )
 from stash.ui.charts.chart import Blank, Chart, Grid, Legend, time_scale
 
@@ -286,8 +286,8 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
         "all-reduce",
         title,
         curves,
-        worded_ruler([point.x for point in every], "message", format_bytes, by_powers=True),
-        worded_ruler(upright, "bus bandwidth", lambda bits: format_bits(bits / 8), by_powers=True),
+        power_ruler([point.x for point in every], "message", format_bytes),
+        power_ruler(upright, "bus bandwidth", lambda bits: format_bits(bits / 8)),
         Grid(
             title,
             ("message", "time", "95%", "bus bandwidth"),

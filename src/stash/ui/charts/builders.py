@@ -51,15 +51,9 @@ def make_ruler(
     return Ruler(shown, plain_axis(shown, label), size)
 
 
-def worded_ruler(
-    values: Iterable[float | None],
-    label: str,
-    write: Callable[[float], str],
-    by_powers: bool = False,
-) -> Ruler:
-    """Values as ``write`` writes them, evenly or ``by_powers`` of ten."""
-    known = [value for value in values if value is not None]
-    shown = logarithmic_extent(known) if by_powers else round_extent(known)
+def power_ruler(values: Iterable[float | None], label: str, write: Callable[[float], str]) -> Ruler:
+    """Values by powers of ten, as ``write`` writes them."""
+    shown = logarithmic_extent(value for value in values if value is not None)
     return Ruler(shown, make_axis(shown, label, write))
 
 
