@@ -321,8 +321,9 @@ def _walk(
             if name in names:
                 raise _error_at(key, f"{name!r} is given twice")
             names.add(name)
-            count += 1 + _walk(value, (*path, name), lines, counts)
-            lines[(*path, name)] = key.start_mark.line + 1
+            below = (*path, name)
+            count += 1 + _walk(value, below, lines, counts)
+            lines[below] = key.start_mark.line + 1
     elif len(node.value) > _MAX_OF_ONE:
         raise _error_at(node, f"a value is longer than {_MAX_OF_ONE} characters")
     counts[id(node)] = count

@@ -10,8 +10,8 @@ from stash.core.units import format_seconds
 from stash.monitor.accounting import STALLS
 from stash.monitor.records import Alert, RunRecord, Window
 from stash.monitor.window_sums import alert_name, inapplicable_stalls, row_name, sum_windows
-from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, make_ruler, plane_chart
-from stash.ui.charts.chart import Bar, Chart, Grid, Legend, Tag, time_scale
+from stash.ui.charts.builders import Chart, PlotCurve, PlotPoint, Ruler, make_ruler, plane_chart
+from stash.ui.charts.chart import Bar, Grid, Legend, Tag, time_scale
 
 SERIES = {
     "exchange": "interconnect",

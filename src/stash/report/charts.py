@@ -26,6 +26,7 @@ from stash.report.profile_page import UNKNOWN, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
     CURVES,
     BarPiece,
+    Chart,
     LaneRow,
     PlotCurve,
     PlotPoint,
@@ -35,7 +36,7 @@ from stash.ui.charts.builders import (
     plane_chart,
     power_ruler,
 )
-from stash.ui.charts.chart import Blank, Chart, Grid, Legend, time_scale
+from stash.ui.charts.chart import Blank, Grid, Legend, time_scale
 
 # The step as a ladder: a stall below zero goes back, one within the noise is faint.
 

@@ -8,7 +8,7 @@ from stash.core.intervals import Interval
 from stash.plan.page import page
 from stash.plan.plan_charts import cost_against_time
 from stash.report.output import file_of
-from stash.ui.charts.chart import Chart
+from stash.ui.charts.builders import Chart
 from stash.ui.charts.svg import draw_svg
 
 

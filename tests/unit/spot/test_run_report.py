@@ -7,7 +7,8 @@ import pytest
 from stash.spot.pages.run_report import document, line, losses, page
 from stash.spot.run_records import SpotEvent, SpotUpdates
 from stash.spot.spot_files import load_spot_log
-from stash.ui.charts.chart import Blank, Chart
+from stash.ui.charts.builders import Chart
+from stash.ui.charts.chart import Blank
 from stash.ui.charts.svg import draw_svg
 from stash.ui.terminal import render
 

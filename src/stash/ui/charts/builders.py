@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stash.ui.charts.chart import (
     Axis,
-    Chart,
+    Bar,
     Extent,
     Grid,
     Legend,
@@ -96,6 +96,56 @@ class LaneRow:
     """Why nothing is drawn."""
 
 
+@dataclass(frozen=True)
+class PlotPoint:
+    """One value on a plane, with an upright interval if it has one, and a level one if it has that."""
+
+    x: float
+    y: float
+    tip: str = ""
+    low: float | None = None
+    high: float | None = None
+    left: float | None = None
+    right: float | None = None
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class PlotCurve:
+    """Points of one colour: as dots, as a line through them, as the ribbon of their intervals, or all of it."""
+
+    series: str
+    points: tuple[PlotPoint, ...]
+    line: bool = False
+    dots: bool = True
+    ribbon: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart; ``name`` is unique in a report, and the stem of its file as a figure."""
+
+    name: str
+    title: str
+    caption: str
+    """What the chart shows, in a sentence; empty where the page says it elsewhere."""
+    how: str
+    """How to read it."""
+    x: Ruler
+    table: Grid
+    """The same as text: for whoever cannot see the chart, or wants its numbers."""
+    y: Ruler | None = None
+    lanes: tuple[LaneRow, ...] = ()
+    """Rows, top to bottom; a chart has these or a ``y`` axis."""
+    curves: tuple[PlotCurve, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    """Behind the curves."""
+    rules: tuple[float, ...] = ()
+    """Values of ``x`` at which a line goes across the whole plane."""
+    tags: tuple[Tag, ...] = ()
+    keys: tuple[Legend, ...] = ()
+
+
 def lane_chart(
     name: str,
     title: str,
@@ -123,31 +173,6 @@ def ends_of(rows: Sequence[LaneRow]) -> list[float | None]:
         found += [end for piece in row.pieces for end in (piece.start, piece.end)]
         found += [end for each in row.values for end in (each.value, each.low, each.high)]
     return found
-
-
-@dataclass(frozen=True)
-class PlotPoint:
-    """One value on a plane, with an upright interval if it has one, and a level one if it has that."""
-
-    x: float
-    y: float
-    tip: str = ""
-    low: float | None = None
-    high: float | None = None
-    left: float | None = None
-    right: float | None = None
-    hollow: bool = False
-
-
-@dataclass(frozen=True)
-class PlotCurve:
-    """Points of one colour: as dots, as a line through them, as the ribbon of their intervals, or all of it."""
-
-    series: str
-    points: tuple[PlotPoint, ...]
-    line: bool = False
-    dots: bool = True
-    ribbon: bool = False
 
 
 def level(y: float, series: str = "plain") -> PlotCurve:

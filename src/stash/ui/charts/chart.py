@@ -8,12 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from stash.core.units import SECONDS, Scale, scale_for
-
-if TYPE_CHECKING:
-    from stash.ui.charts.builders import LaneRow, PlotCurve, Ruler
 
 # One table as text, whatever renders it: behind every chart, and of every kind of fact that has columns.
 
@@ -102,31 +98,6 @@ class Legend:
 
     series: str
     text: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One chart; ``name`` is unique in a report, and the stem of its file as a figure."""
-
-    name: str
-    title: str
-    caption: str
-    """What the chart shows, in a sentence; empty where the page says it elsewhere."""
-    how: str
-    """How to read it."""
-    x: Ruler
-    table: Grid
-    """The same as text: for whoever cannot see the chart, or wants its numbers."""
-    y: Ruler | None = None
-    lanes: tuple[LaneRow, ...] = ()
-    """Rows, top to bottom; a chart has these or a ``y`` axis."""
-    curves: tuple[PlotCurve, ...] = ()
-    bars: tuple[Bar, ...] = ()
-    """Behind the curves."""
-    rules: tuple[float, ...] = ()
-    """Values of ``x`` at which a line goes across the whole plane."""
-    tags: tuple[Tag, ...] = ()
-    keys: tuple[Legend, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup
 
 from stash.core.printable import printable_line
-from stash.ui.charts.builders import LaneRow, PlotCurve
+from stash.ui.charts.builders import Chart, LaneRow, PlotCurve
 from stash.ui.charts.chart import (
     INK,
     LIGHT,
@@ -20,7 +20,6 @@ from stash.ui.charts.chart import (
     MUTED,
     Axis,
     Bar,
-    Chart,
     Tag,
     Tick,
     band,
