@@ -42,7 +42,7 @@ def page(
     With a ``verdict`` what to do with the machines comes first, and what it rests on.
     """
     findings = findings_of(reading, len(probe.hosts) > 1)
-    said = [f"{format_count(len(findings), 'finding')}." if findings else "No findings."]
+    sentences = [f"{format_count(len(findings), 'finding')}." if findings else "No findings."]
     subtitle = [format_count(len(probe.hosts), "machine"), "links measured by stash probe"]
     chapters = [
         Chapter("hosts", "The machines", "Machines", grids=(machines_grid(probe.hosts),)),
@@ -55,7 +55,7 @@ def page(
         Chapter("unknown", "What is not known, and notes", "Notes", facts=notes(probe, reading)),
     ]
     if verdict is not None:
-        said.insert(0, verdict.text)
+        sentences.insert(0, verdict.text)
         facts = _rental_facts(verdict)
         chapters.insert(0, Chapter("rental", "Keep it or give it back", "Verdict", facts=facts))
         if verdict.dollars_per_hour is not None:
@@ -64,7 +64,7 @@ def page(
     return Page(
         title=join_names(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
         subtitle=tuple(subtitle),
-        verdict=tuple(said),
+        verdict=tuple(sentences),
         next_steps=tuple(_next_steps(probe, reading, saved)),
         warnings=findings,
         chapters=tuple(replace(chapter, brief=True) for chapter in chapters),

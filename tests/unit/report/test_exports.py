@@ -178,8 +178,6 @@ def test_tensorboard_reads_figures_and_text(files, run_stash):
         (("--to", "excel"), "--to excel: it must be mlflow, wandb, tensorboard or openmetrics"),
         (("--to", "tensorboard"), "--to tensorboard needs a folder: --output tb/"),
         (("--to", "mlflow", "-o", "x"), "MLflow has a place of its own"),
-        (("--to", "mlflow", "--url", "http://x"), "type `MLFLOW_TRACKING_URI=URL` or `WANDB"),
-        (("--to", "openmetrics", "--public"), "type `chmod a+r FILE`, once: what replaces"),
         (("--to", "openmetrics", "-o", "/dev/null"), "--output /dev/null is not a regular file"),
         (("--to", "openmetrics", "-o", "1.stash.json"), "what was measured or planned ends so"),
         (("--to", "openmetrics", "-o", "link"), "is what the answer is made of"),
