@@ -126,7 +126,7 @@ def _file_of(kind: DocumentKind | None) -> DocumentFile[Any]:
 
 def file_of(artefact: Artefact) -> DocumentFile[Any]:
     """How such an artefact is saved and loaded."""
-    marks = (kind for kind in (PROFILE, PROBE, FIX, TRACE) if hasattr(artefact, kind.mark))
+    marks = (kind for kind in (FIX, TRACE, PROFILE, PROBE) if hasattr(artefact, kind.mark))
     return _file_of(next(marks))
 
 
