@@ -1,14 +1,13 @@
 """The GPU bench without a GPU: every check by itself, a missed truth is not overlooked, what it says without one."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from breakdowns import CALM
 from profile_builder import build
 
-from bench import gpu, gpu_checks, gpu_fix, gpu_job
+from bench import gpu, gpu_checks, gpu_job
 from bench.gpu_checks import Ground, NotHereError, Row, Truth, stall_row
 from stash.analysis.attribution import attribute
 
@@ -56,18 +55,6 @@ def test_checks_go_on_after_one_that_failed_and_each_is_told(ground, made):
     assert "1 of 1 figures hold; 1 of 3 checks failed." in text
 
 
-def test_no_check_begins_after_the_time(ground, made):
-    (late,) = gpu.run({"good": lambda ground: [GOOD]}, ground, -1.0, made.append)
-    assert late.left_out == "the time was over"
-
-
-def test_a_table_names_what_was_missed():
-    text = gpu.report([gpu.Outcome("both", [GOOD, MISSED, SHOWN])], "a machine")
-    assert "| both | a | 10 ms | 10.4 ms | 0.4 ms | 0.5 ms | holds |" in text
-    assert "| both | b | 10 ms | 10.6 ms | 0.6 ms | 0.5 ms | **missed** |" in text
-    assert "1 of 2 figures hold" in text
-
-
 @pytest.mark.parametrize(
     ("check", "code"), [(lambda _: [GOOD], 0), (lambda _: [MISSED], 1), (broken, 1)]
 )
@@ -91,11 +78,6 @@ def test_without_a_gpu_it_says_in_one_sentence_what_is_missing(
     assert line.startswith("PyTorch sees no CUDA device")
 
 
-def test_a_module_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr(gpu, "NEEDED", ("torch", "no_such_module"))
-    assert (gpu.why_not("cpu") or "").startswith("missing: no_such_module;")
-
-
 def test_a_stall_may_be_off_by_its_noise_the_truths_spread_and_a_share_of_the_step():
     found = attribute(build(CALM))  # 176 ms, no noise; interconnect 36
     row = stall_row(found, "interconnect", 0.030, 0.001, "exchange")
@@ -110,12 +92,6 @@ def test_a_truth_is_the_mean_of_the_runs_around_the_profile():
     assert truth.spread("step") == pytest.approx(0.002)
 
 
-def test_what_needs_a_gpu_is_left_out_of_a_rehearsal(ground):
-    for name in ("host", "NCCL", "GPU tests"):
-        with pytest.raises(NotHereError):
-            gpu_checks.CHECKS[name](ground)
-
-
 def test_the_job_tells_what_its_parts_take(capsys, monkeypatch):
     words = ["job", "--device", "cpu", "--compute", "0.004", "--prep", "0.008", "--plain", "3"]
     monkeypatch.setattr("sys.argv", words)
@@ -124,50 +100,3 @@ def test_the_job_tells_what_its_parts_take(capsys, monkeypatch):
     assert document["resident"] >= 0.004
     assert document["step"] >= 0.012
     assert "copy" not in document  # a CPU has none
-
-
-def test_what_fix_promises_is_held_to_scripts_that_time_themselves(monkeypatch, ground):
-    # GIVEN a search that keeps one change that no patch writes, and says 4 +/- 1 of 10 ms
-    job, seconds = gpu_fix.JOBS[0], {"typed.py": 0.010, "train.py": 0.0065}
-    kept = {
-        "name": "bfloat16",
-        "standing": "kept",
-        "written": "explained",
-        "how": "with torch.autocast",
-    }
-    together = {"value": 0.004, "low": 0.003, "high": 0.005}
-    record = {
-        "tried": [kept],
-        "together": together,
-        "step_seconds": 0.010,
-        "elapsed_seconds": 100.0,
-    }
-
-    def run(command, text=None, folder=Path()):
-        if "fix" in command:
-            assert command[command.index("--budget") + 2] == "--allow"
-            (folder / "train.fix.json").write_text(json.dumps(record))
-            return ""
-        return f"seconds a step {seconds[command[1]]}"
-
-    monkeypatch.setattr(gpu_fix, "run", run)
-    tried, _, step, saving = gpu_fix.rows(ground, [job])
-    # THEN the change is written as a person would, and what it brings is the truth
-    (script,) = ground.folder.glob("*/train.py")
-    assert (
-        "with torch.autocast(device.type, torch.bfloat16):\n            loss = "
-        in script.read_text()
-    )
-    assert (tried.found, step.found) == (100.0, 10.0)
-    assert saving.truth == pytest.approx(3.5)
-    assert saving.found == pytest.approx(4.0)
-    assert saving.holds
-
-
-@pytest.mark.parametrize("job", gpu_fix.JOBS, ids=lambda job: job.name)
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_scripts_of_fix_are_python_and_hold_what_a_person_replaces(job, device):
-    text = job.script(device)
-    for found, _ in gpu_fix._BY_HAND.values():
-        assert text.count(found) <= 1
-    compile(text, "train.py", "exec")

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from typer.main import get_command
 
 from stash.cli.main import app
-from tests.support import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
-FORMS = sorted(
-    path.name for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml"
-)
-GOLDEN = ROOT / "tests/golden/one-node.stash.json"
 
 
 def test_the_workflow_runs_the_gate_with_no_more_rights_than_reading():
@@ -37,28 +30,6 @@ def test_the_workflow_runs_the_gate_with_no_more_rights_than_reading():
     used = re.findall(r"uses: (\S+)", text)
     assert used
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in used)
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_a_form_asks_for_what_stash_writes(name, tmp_path, monkeypatch, capsys):
-    form = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / name).read_text())
-    assert {"name", "description", "body"} <= form.keys()
-    assert len({part["id"] for part in form["body"]}) == len(form["body"])
-    texts = " ".join(part["attributes"].get("description", "") for part in form["body"])
-    (tmp_path / "train.stash.json").write_bytes(GOLDEN.read_bytes())
-    monkeypatch.chdir(tmp_path)
-    typed = [shlex.split(command)[1:] for command in re.findall(r"`(stash [^`]+)`", texts)]
-    assert any("--redact" in words for words in typed)
-    for words in typed:
-        assert commands.run(monkeypatch, *words) == 0, capsys.readouterr().err
-
-
-def test_hooks_run_tools_of_the_gate():
-    makefile = (ROOT / "Makefile").read_text()
-    for repository in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]:
-        for hook in repository["hooks"]:
-            words = hook["entry"].removeprefix(".venv/bin/").removesuffix(" --force-exclude")
-            assert f"$(BIN)/{words}" in makefile
 
 
 def test_an_image_is_made_of_files_that_are_there():

@@ -7,7 +7,7 @@ import pytest
 from studies import cells_of, study
 
 from bench.study import page, runs
-from bench.study.truth import buckets, truth
+from bench.study.truth import truth
 from stash.lab.testbed.emulation import Emulation, LayerSpec
 
 MODEL = Emulation(
@@ -26,12 +26,6 @@ def cell(nodes):
     network = None if nodes == 1 else 0.1e9 / 2
     bed = replace(found.emulated, interconnect=4e9 / 2, network=network, scale=1.0, time_scale=2.0)
     return replace(found, emulated=bed)
-
-
-def test_buckets_are_closed_by_the_layer_that_fills_them_from_the_last_on():
-    found = buckets(MODEL, 25 * 2**20)
-    assert [bucket.bytes for bucket in found] == [30_000_000, 30_000_000]
-    assert [bucket.backward for bucket in found] == pytest.approx([0.02, 0.04])
 
 
 def test_the_truth_of_a_cell_by_hand():

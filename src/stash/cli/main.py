@@ -7,13 +7,11 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from stash.cli import completion
 from stash.core.errors import StashError, UserError, error_document
 from stash.core.printable import (
     choose_colours,
@@ -228,6 +226,7 @@ class _Commands(LazyGroup):
 app = App(
     name="stash",
     cls=_Commands,
+    add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -242,29 +241,19 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _eager_option(*names: str, does: Callable[..., None], help: str) -> Any:
-    """An option that does something else in place of a command."""
-    return typer.Option(
-        *names, metavar="", callback=does, is_eager=True, expose_value=False, help=help
-    )
-
-
-_TAB = "Set up completion by Tab in this shell (bash, zsh, fish)."
-
-
 @app.callback()
 def stash(
     ctx: typer.Context,
     version: Annotated[
-        bool, _eager_option("--version", "-V", does=_version, help="Print the version.")
-    ] = False,
-    install_completion: Annotated[
-        bool, _eager_option("--install-completion", does=completion.install, help=_TAB)
-    ] = False,
-    show_completion: Annotated[
         bool,
-        _eager_option(
-            "--show-completion", does=completion.show, help="Print the completion script."
+        typer.Option(
+            "--version",
+            "-V",
+            metavar="",
+            callback=_version,
+            is_eager=True,
+            expose_value=False,
+            help="Print the version.",
         ),
     ] = False,
     color: Annotated[
@@ -299,9 +288,8 @@ def main() -> None:
 
 def _run() -> int:
     """The command's exit code, its error printed."""
-    completion.prepare()
     try:
-        return app(standalone_mode=False, prog_name="stash", complete_var=completion.ASKED) or 0
+        return app(standalone_mode=False, prog_name="stash") or 0
     except StashError as error:
         from stash.core.secrets import mask_text
 
@@ -354,20 +342,12 @@ def _sentence(error: Any) -> str:
 
 _UNKNOWN_FILE = re.compile(r"No such command '(.*)'", re.DOTALL)
 _NEEDS_FILE = {
-    "show": "",
-    "report": "",
-    "compare": "",
-    "check": " --max prep=10%",
-    "export": " --to tensorboard",
+    "show": "train.stash.json",
+    "report": "train.stash.json",
+    "compare": "before.stash.json after.stash.json",
+    "check": "train.stash.json --max prep=10%",
+    "export": "train.stash.json --to tensorboard",
 }
-_EXAMPLE = "train.stash.json"
-_READABLE = "chmod a+r FILE`, once: what replaces the file can be read by others, too"
-_GONE = {
-    ("report", "--public"): _READABLE,
-    ("export", "--public"): _READABLE,
-    ("export", "--url"): "MLFLOW_TRACKING_URI=URL` or `WANDB_BASE_URL=URL` before the command",
-}
-"""Options that went, and what does the same: the rest of ``type `...``."""
 
 
 def _suggest_command(error: Any, command: str) -> str:
@@ -382,22 +362,8 @@ def _suggest_command(error: Any, command: str) -> str:
             return f"stash show {shlex.quote(name)}` to read it"
         return ""
     if type(error).__name__ == "MissingParameter" and words[1:] and words[1] in _NEEDS_FILE:
-        return _suggest_files(words)
-    gone = _GONE.get((words[-1], getattr(error, "option_name", "")))
-    if gone is not None:
-        return gone
+        command = f"{' '.join(words)} {_NEEDS_FILE[words[1]]}"
+        return f"{command}`; `stash profile train.py` writes such a file"
     if "'--with'" in text and words == ["stash", "run"]:
         return "stash run --with train.fix.json train.py`; `stash fix train.py` writes the first"
     return ""
-
-
-def _suggest_files(words: Sequence[str]) -> str:
-    """The command with the newest profile here, of which ``compare`` needs two; else with an example."""
-    wanted = 2 if words[1] == "compare" else 1
-    here = sorted(Path().glob("*.stash.json"), key=os.path.getmtime)[-wanted:]
-    if len(here) == wanted:
-        named = " ".join(shlex.quote(printable_line(path.name)) for path in here)
-        return f"{' '.join(words)} {named}{_NEEDS_FILE[words[1]]}` (the newest here)"
-    named = "before.stash.json after.stash.json" if wanted == 2 else _EXAMPLE
-    command = f"{' '.join(words)} {named}{_NEEDS_FILE[words[1]]}"
-    return f"{command}`; `stash profile train.py` writes such a file"

@@ -231,11 +231,15 @@ def read_page(
 
 def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:
     from stash.analysis.attribution import attribute
-    from stash.core.artefact import add_links, check_probed_hosts
+    from stash.core.artefact import add_links, check_probed
     from stash.report.pages import ReadRun
 
     if links is not None:
-        check_probed_hosts(links, probe, profile, file)
+        hosts = sorted({host.hostname for host in profile.hosts})
+        what = (
+            f"and {file} of {', '.join(hosts)}: give the probe of the machines that were profiled"
+        )
+        check_probed(links, probe, hosts, what)
         profile = add_links(profile, links)
     return ReadRun(name, profile, attribute(profile, file))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core.documents import FLEET_PLAN, PLAN, SPOT_LOG, begins_as, is_one, is_watch_record
-from stash.core.fix_records import Fix
-from stash.core.trace_records import Trace
+from stash.core.records.host import Probe
+from stash.core.records.profile import Profile
 from stash.store.storing import FoundRun, find_run
 from stash.ui.page import Page
 
@@ -65,17 +65,15 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
             "a log of a run", partial(of_run.page, log, path.name), partial(of_run.document, log)
         )
     run = find_run(file, store)
-    if isinstance(run.artefact, Fix):
+    saved: Any = run.artefact
+    if isinstance(saved, Profile | Probe):
+        return run
+    if hasattr(saved, "fix_schema"):
         from stash.fix import page as of_fix
 
-        pages = partial(of_fix.page, run.artefact, name), partial(of_fix.document, run.artefact)
+        pages = partial(of_fix.page, saved, name), partial(of_fix.document, saved)
         return SavedFile("a record of a fix", *pages)
-    if isinstance(run.artefact, Trace):
-        from stash.trace import page as of_trace
+    from stash.trace import page as of_trace
 
-        traced = (
-            partial(of_trace.page, run.artefact, name),
-            partial(of_trace.document, run.artefact),
-        )
-        return SavedFile("an account of traces", *traced)
-    return run
+    pages = partial(of_trace.page, saved, name), partial(of_trace.document, saved)
+    return SavedFile("an account of traces", *pages)

@@ -46,10 +46,8 @@ def show(options: ShowOptions) -> None:
     """
     from stash.analysis.disturbance import drop_delays
     from stash.cli.saved_files import SavedFile, saved_file
-    from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
-    from stash.core.trace_records import Trace
     from stash.report.output import print_output
 
     file = options.file
@@ -66,8 +64,8 @@ def show(options: ShowOptions) -> None:
                 )
             print_output(saved.document() if options.json else saved.page())
             return
-        assert not isinstance(saved.artefact, (Fix, Trace))
         found = saved.artefact
+        assert isinstance(found, Profile | Probe)
         if options.redact:
             found = _fit_to_share(found, saved.place, options)
         if options.explain and (options.json or isinstance(found, Probe)):

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -56,134 +56,25 @@ MIGRATIONS: dict[int, Callable[[Document], Document]] = {
     1: _blocks_in_columns,
     2: lambda document: document,
 }
-PROFILES = DocumentFile(PROFILE, Profile, SCHEMA, migrations=MIGRATIONS)
-PROBES = DocumentFile(PROBE, Probe, SCHEMA, migrations=MIGRATIONS)
 
 
-def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
-    """Write ``artefact`` to ``path``, replacing it in one step; raises ArtefactError.
-
-    The document is complete on disk before it takes the name: whoever reads ``path`` at any moment
-    sees the old document or the new one, also after a power cut.
-    """
-    documents.save_text(_format_artefact(artefact), Path(path), _kind_of(artefact))
-
-
-def save_new(artefact: Profile | Probe, path: str | os.PathLike[str]) -> Path:
-    """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError."""
-    return documents.save_text_new(_format_artefact(artefact), Path(path), _kind_of(artefact))
-
-
-def _kind_of(artefact: Profile | Probe) -> DocumentKind:
-    return PROBE if isinstance(artefact, Probe) else PROFILE
-
-
-def document_of(artefact: Profile | Probe) -> Document:
-    """What is saved of ``artefact``, as JSON has it."""
-    if isinstance(artefact, Probe):
-        return artefact.model_dump(mode="json")
-    dumped = artefact.model_dump(mode="json", exclude={"blocks"})
-    columns = pack_blocks(artefact.blocks)
+def document_of(profile: Profile) -> Document:
+    """What is saved of a profile, as JSON has it."""
+    dumped = profile.model_dump(mode="json", exclude={"blocks"})
+    columns = pack_blocks(profile.blocks)
     return {name: columns if name == "blocks" else dumped[name] for name in Profile.model_fields}
 
 
-def _format_artefact(artefact: Profile | Probe) -> str:
+def _format_profile(profile: Profile) -> str:
     """A line for each field, and for each column of the blocks: large jobs have very many numbers."""
-    fields = document_of(artefact)
+    fields = document_of(profile)
     lines = {name: json_text(value) for name, value in fields.items()}
-    if "blocks" in lines:
-        lines["blocks"] = json_object(
-            {name: json_text(column) for name, column in fields["blocks"].items()}, indent=2
-        )
+    columns = {name: json_text(column) for name, column in fields["blocks"].items()}
+    lines["blocks"] = json_object(columns, indent=2)
     return json_object(lines, indent=1) + "\n"
 
 
-def encode_artefact(artefact: Artefact) -> bytes:
-    """What a file of ``artefact`` holds."""
-    if isinstance(artefact, Profile | Probe):
-        return _format_artefact(artefact).encode()
-    from stash.core.fix_records import FILE, Fix
-    from stash.core.trace_records import FILE as TRACES
-
-    text = (
-        FILE.format_record(artefact)
-        if isinstance(artefact, Fix)
-        else TRACES.format_record(artefact)
-    )
-    return text.encode()
-
-
-def suffix_of(artefact: Artefact) -> str:
-    """What names of files of such an artefact end in."""
-    if isinstance(artefact, Profile | Probe):
-        return _kind_of(artefact).suffix
-    from stash.core.fix_records import Fix
-
-    return FIX.suffix if isinstance(artefact, Fix) else TRACE.suffix
-
-
-def load(path: str | os.PathLike[str]) -> Profile:
-    """The profile saved at ``path``, of this or any older schema; raises ArtefactError."""
-    source = Path(path)
-    return _make_profile(
-        documents.parse_document(
-            documents.read_content(source, PROFILE), source, PROFILE, _parse_rounds
-        ),
-        source,
-    )
-
-
-def load_probe(path: str | os.PathLike[str]) -> Probe:
-    """The probe saved at ``path``, of this or any older schema; raises ArtefactError."""
-    return PROBES.load(path)
-
-
-def load_any(path: str | os.PathLike[str]) -> Artefact:
-    """The artefact saved at ``path``, of whichever kind; raises ArtefactError.
-
-    What cannot be read is taken for what it is called like.
-    """
-    source = Path(path)
-    return decode_artefact(read_content(source), source)
-
-
-def read_content(source: Path) -> bytes:
-    """The bytes of a file that is to be an artefact; raises ArtefactError."""
-    return documents.read_content(source, _expected_kind(source))
-
-
-def decode_artefact(content: bytes, source: str | os.PathLike[str]) -> Artefact:
-    """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
-    source = Path(source)
-    document = documents.parse_document(content, source, _expected_kind(source), _parse_rounds)
-    kind = documents.kind_of(document)
-    if kind is FIX:
-        from stash.core.fix_records import FILE, Fix
-
-        return FILE.make_record(document, source, Fix.model_validate)
-    if kind is TRACE:
-        from stash.core.trace_records import FILE as TRACES
-        from stash.core.trace_records import Trace
-
-        return TRACES.make_record(document, source, Trace.model_validate)
-    if kind is PROBE:
-        return PROBES.make_record(document, source, Probe.model_validate)
-    return _make_profile(document, source)
-
-
-def _expected_kind(source: Path) -> DocumentKind:
-    return next(
-        (kind for kind in (PROBE, FIX, TRACE) if source.name.endswith(kind.suffix)), PROFILE
-    )
-
-
-def _make_profile(document: Document, source: Path) -> Profile:
-    return PROFILES.make_record(
-        document, source, lambda current: Profile.model_validate(_read_blocks(current))
-    )
-
-
-def _read_blocks(document: Document) -> Document:
+def _unpack_blocks(document: Document) -> Document:
     columns = document.get("blocks")
     parts = columns if isinstance(columns, list) else [columns]
     if not all(isinstance(part, dict) for part in parts):
@@ -207,6 +98,80 @@ def _parse_rounds(text: str) -> Any:
     return {name: value for part in parts for name, value in part.items()} | {"blocks": blocks}
 
 
+PROFILES = DocumentFile(
+    PROFILE,
+    Profile,
+    SCHEMA,
+    migrations=MIGRATIONS,
+    write=_format_profile,
+    parse=_parse_rounds,
+    unpack=_unpack_blocks,
+)
+PROBES = DocumentFile(PROBE, Probe, SCHEMA, migrations=MIGRATIONS)
+load, load_probe = PROFILES.load, PROBES.load
+
+
+def _file_of(kind: DocumentKind | None) -> DocumentFile[Any]:
+    """How documents of a kind that a store keeps are saved and loaded."""
+    if kind is FIX:
+        from stash.core.fix_records import FILE as FIXES
+
+        return FIXES
+    if kind is TRACE:
+        from stash.core.trace_records import FILE as TRACES
+
+        return TRACES
+    return PROBES if kind is PROBE else PROFILES
+
+
+def file_of(artefact: Artefact) -> DocumentFile[Any]:
+    """How such an artefact is saved and loaded."""
+    marks = (kind for kind in (FIX, TRACE, PROFILE, PROBE) if hasattr(artefact, kind.mark))
+    return _file_of(next(marks))
+
+
+def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
+    """Write ``artefact`` to ``path``, replacing it in one step; raises ArtefactError."""
+    file_of(artefact).save(artefact, path)
+
+
+def save_new(artefact: Profile | Probe, path: str | os.PathLike[str]) -> Path:
+    """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError."""
+    return file_of(artefact).save_new(artefact, path)
+
+
+def encode_artefact(artefact: Artefact) -> bytes:
+    """What a file of ``artefact`` holds."""
+    return file_of(artefact).format_record(artefact).encode()
+
+
+def load_any(path: str | os.PathLike[str]) -> Artefact:
+    """The artefact saved at ``path``, of whichever kind; raises ArtefactError.
+
+    What cannot be read is taken for what it is called like.
+    """
+    source = Path(path)
+    return decode_artefact(read_content(source), source)
+
+
+def read_content(source: Path) -> bytes:
+    """The bytes of a file that is to be an artefact; raises ArtefactError."""
+    return documents.read_content(source, _expected_kind(source))
+
+
+def decode_artefact(content: bytes, source: str | os.PathLike[str]) -> Artefact:
+    """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
+    source = Path(source)
+    document = documents.parse_document(content, source, _expected_kind(source), _parse_rounds)
+    found: Artefact = _file_of(documents.kind_of(document)).make_record(document, source)
+    return found
+
+
+def _expected_kind(source: Path) -> DocumentKind:
+    kinds = (kind for kind in (PROBE, FIX, TRACE) if source.name.endswith(kind.suffix))
+    return next(kinds, PROFILE)
+
+
 # Hosts are matched by hostname, and by order where several nodes have the same one (a testbed's). What the probe
 # found of a machine's identity is not taken: the profile looked at it itself, and later.
 
@@ -220,29 +185,13 @@ def links_by_hostname(probe: Probe) -> dict[str, list[Links]]:
     return dict(found)
 
 
-def check_probed(probe: Probe, path: str, hostname: str) -> None:
-    """Raise UserError when the probe saved at ``path`` measured no link of the machine ``hostname``."""
+def check_probed(probe: Probe, path: str, hosts: Collection[str], what: str) -> None:
+    """Raise UserError when the probe saved at ``path`` measured no link of these hosts; ``what`` says which they are."""
     measured = links_by_hostname(probe)
     if not measured:
         raise UserError(f"--probe {path} holds no measured link; probe again without --no-measure")
-    if hostname not in measured:
-        raise UserError(
-            f"--probe {path} is of {', '.join(sorted(measured))}, not of this machine ({hostname}); probe this one "
-            f"with `stash probe -o {hostname}.host.json`"
-        )
-
-
-def check_probed_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
-    """Raise UserError when the probe saved at ``path`` measured no host of the profile saved at ``of``."""
-    measured = links_by_hostname(probe)
-    hosts = {host.hostname for host in profile.hosts}
-    if not measured:
-        raise UserError(f"--probe {path} holds no measured link; probe again without --no-measure")
-    if not hosts & measured.keys():
-        raise UserError(
-            f"--probe {path} is of {', '.join(sorted(measured))}, and {of} of {', '.join(sorted(hosts))}: give the "
-            "probe of the machines that were profiled"
-        )
+    if not measured.keys() & set(hosts):
+        raise UserError(f"--probe {path} is of {', '.join(sorted(measured))}, {what}")
 
 
 def add_links(profile: Profile, probe: Probe) -> Profile:

@@ -7,11 +7,12 @@ the record, its schema and how older ones become new.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -66,9 +67,7 @@ KINDS = (FIX, TRACE, PROFILE, PROBE, PLAN, FLEET_PLAN, FLEET_MODEL, CURVE, SPOT_
 def kind_of(document: Document) -> DocumentKind | None:
     """Which kind a document is by its fields, or at least may be by its schema."""
     versioned = [kind for kind in KINDS if kind.version in document]
-    return next(
-        (kind for kind in versioned if kind.mark in document), versioned[0] if versioned else None
-    )
+    return next((kind for kind in versioned if kind.mark in document), next(iter(versioned), None))
 
 
 def is_one(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
@@ -81,12 +80,7 @@ def is_one(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
 
 def begins_as(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
     """Whether the file there begins with the schema of this kind."""
-    try:
-        return (
-            read_up_to(Path(word), 64).lstrip(b"{ \t\r\n").startswith(f'"{kind.version}"'.encode())
-        )
-    except (OSError, ValueError):
-        return False
+    return _read_beginning(word).lstrip(b"{ \t\r\n").startswith(f'"{kind.version}"'.encode())
 
 
 WATCH_SUFFIX = ".watch.jsonl"
@@ -94,12 +88,15 @@ WATCH_SUFFIX = ".watch.jsonl"
 
 def is_watch_record(word: str) -> bool:
     """Whether a word names a record of a watched run, which is a log: by its ending, or by how it begins."""
-    if word.endswith(WATCH_SUFFIX):
-        return True
+    return word.endswith(WATCH_SUFFIX) or _read_beginning(word).startswith(b'{"kind":"watch"')
+
+
+def _read_beginning(word: str | os.PathLike[str]) -> bytes:
+    """Some bytes of a file; none of what cannot be read."""
     try:
-        return read_up_to(Path(word), 64).startswith(b'{"kind":"watch"')
+        return read_up_to(Path(word), 64)
     except (OSError, ValueError):
-        return False
+        return b""
 
 
 @dataclass(frozen=True)
@@ -115,38 +112,68 @@ class DocumentFile(Generic[R]):
     """``migrations[n]`` turns a document of schema n into one of schema n + 1."""
     contradiction: Callable[[R], str | None] = lambda record: None
     """What in a record, each field of which is right, cannot be."""
+    write: Callable[[R], str] | None = None
+    """Makes the text of a record whose fields are no lines of their own."""
+    parse: Callable[[str], Any] = parse_json
+    unpack: Callable[[Document], Document] = lambda document: document
+    """Makes a document of the newest schema one that the record takes; raises ValueError."""
 
-    def save(self, record: R, path: str | os.PathLike[str]) -> None:
-        """Write ``record`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
-        save_text(self.format_record(record), Path(path), self.kind)
+    def save(self, record: R, path: str | os.PathLike[str], new: bool = False) -> None:
+        """Write ``record`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError.
+
+        It is complete on disk before it takes the name: whoever reads ``path`` at any moment sees the old document
+        or the new one, also after a power cut. A ``new`` one replaces nothing: raises FileExistsError.
+        """
+        target = Path(path)
+        try:
+            write_whole(target, self.format_record(record), mode=0o600, new=new)
+        except OSError as error:
+            if new and isinstance(error, FileExistsError):
+                raise
+            raise ArtefactError(_why_not_written(target, error, self.kind)) from error
+
+    def save_new(self, record: R, path: str | os.PathLike[str]) -> Path:
+        """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError.
+
+        The name is taken in one step, so that of two that save at once each gets its own.
+        """
+        for target in iter_free_names(Path(path), self.kind.suffix):
+            with contextlib.suppress(FileExistsError):
+                self.save(record, target, new=True)
+                return target
+        raise AssertionError("there is always another number")
 
     def format_record(self, record: R) -> str:
-        """What a file of ``record`` holds."""
-        return format_fields(record.model_dump(mode="json"), self.lists)
+        """What a file of ``record`` holds: a line for each field, and for each item of ``lists``."""
+        if self.write is not None:
+            return self.write(record)
+        fields = record.model_dump(mode="json")
+        lines = {name: json_text(value) for name, value in fields.items()}
+        for name in self.lists:
+            if fields[name]:
+                items = ",\n  ".join(map(json_text, fields[name]))
+                lines[name] = f"[\n  {items}\n ]"
+        return json_object(lines, indent=1) + "\n"
 
     def load(self, path: str | os.PathLike[str]) -> R:
         """The record saved at ``path``, of this or any older schema; raises ArtefactError."""
         source = Path(path)
-        document = parse_document(read_content(source, self.kind), source, self.kind)
-        record = self.make_record(document, source, self.record.model_validate)
-        contradiction = self.contradiction(record)
-        if contradiction is not None:
-            raise ArtefactError(
-                f"{source} is not a {self.kind.name}: {contradiction}; {self.kind.hint}"
-            )
-        return record
+        content = read_content(source, self.kind)
+        return self.make_record(parse_document(content, source, self.kind, self.parse), source)
 
-    def make_record(
-        self, document: Document, source: Path, record_of: Callable[[Document], R]
-    ) -> R:
-        """The record of a document of any schema; raises ArtefactError. ``record_of`` may raise ValueError."""
+    def make_record(self, document: Document, source: Path) -> R:
+        """The record of a document of any schema; raises ArtefactError."""
         kind = self.kind
         try:
-            return record_of(migrate_document(document, source, kind, self.schema, self.migrations))
+            newest = migrate_document(document, source, kind, self.schema, self.migrations)
+            record = self.record.model_validate(self.unpack(newest))
+            why = self.contradiction(record)
         except ValueError as error:  # pydantic's ValidationError is one
             _refuse_other(document, source, kind)
             why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
-            raise ArtefactError(f"{source} is not a {kind.name}: {why}; {kind.hint}") from error
+        if why is not None:
+            raise ArtefactError(f"{source} is not a {kind.name}: {why}; {kind.hint}")
+        return record
 
     def is_one(self, word: str | os.PathLike[str]) -> bool:
         """Whether ``word`` names such a document: by its ending, or by how what is there begins."""
@@ -159,33 +186,6 @@ def iter_free_names(path: Path, suffix: str) -> Iterator[Path]:
     stem = path.name.removesuffix(ending)
     numbers = itertools.chain([""], (f"-{n}" for n in itertools.count(2)))
     return (path.with_name(f"{stem}{number}{ending}") for number in numbers)
-
-
-def save_text(text: str, target: Path, kind: DocumentKind, new: bool = False) -> None:
-    """Put a document at ``target``, replacing it in one step; raises ArtefactError.
-
-    A ``new`` one replaces nothing: raises FileExistsError if the name is taken.
-    """
-    try:
-        write_whole(target, text, mode=0o600, new=new)
-    except OSError as error:
-        if new and isinstance(error, FileExistsError):
-            raise
-        raise ArtefactError(_why_not_written(target, error, kind)) from error
-
-
-def save_text_new(text: str, path: Path, kind: DocumentKind) -> Path:
-    """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError.
-
-    The name is taken in one step, so that of two that save at once each gets its own.
-    """
-    for target in iter_free_names(path, kind.suffix):
-        try:
-            save_text(text, target, kind, new=True)
-        except FileExistsError:
-            continue
-        return target
-    raise AssertionError("there is always another number")
 
 
 def _why_not_written(target: Path, error: OSError, kind: DocumentKind) -> str:
@@ -214,15 +214,6 @@ def json_object(members: Mapping[str, str], indent: int) -> str:
     between = ",\n" + " " * indent
     lines = (f"{json_text(name)}: {text}" for name, text in members.items())
     return "{\n" + " " * indent + between.join(lines) + "\n}"
-
-
-def format_fields(fields: Mapping[str, Any], lists: Sequence[str]) -> str:
-    """A line for each field, and for each item of ``lists``: what changed between two files is seen line by line."""
-    lines = {name: json_text(value) for name, value in fields.items()}
-    for name in lists:
-        if fields[name]:
-            lines[name] = "[\n  " + ",\n  ".join(json_text(each) for each in fields[name]) + "\n ]"
-    return json_object(lines, indent=1) + "\n"
 
 
 def read_content(source: Path, kind: DocumentKind) -> bytes:

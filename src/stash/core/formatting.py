@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from stash.core.intervals import Interval
 from stash.core.units import (
     BITS,
     BYTES,
@@ -22,6 +21,9 @@ from stash.core.units import (
     scale_for,
     significant_decimals,
 )
+
+if TYPE_CHECKING:
+    from stash.core.intervals import Interval
 
 Unit = Literal["bytes/s", "FLOP/s", "calls/s", "samples/s", "seconds", "bytes", "fraction", "count"]
 Steps = tuple[tuple[float, str], ...]

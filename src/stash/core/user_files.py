@@ -216,24 +216,16 @@ def _unknown_fields(data: Any, annotation: Any, where: Location) -> Iterator[tup
     kinds = [*_kinds(annotation)]
     if isinstance(data, dict):
         models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        model = (
-            models[0]
-            if len(models) == 1
-            else next((each for each in models if _is_tagged(data, each)), None)
-        )
-        for name, value in data.items() if model is not None else ():
-            assert model is not None
-            field = model.model_fields.get(str(name))
-            if field is None:
-                alike = find_nearest(str(name), model.model_fields, 1)
-                hint = (
-                    f"did you mean {alike[0]}?"
-                    if alike
-                    else f"there are {', '.join(model.model_fields)}"
-                )
-                yield (*where, str(name)), f"there is no such field; {shorten_text(hint, 400)}"
-            else:
-                yield from _unknown_fields(value, field.annotation, (*where, str(name)))
+        if len(models) > 1:
+            models = [model for model in models if _is_tagged(data, model)]
+        known = models[0].model_fields if models else {}
+        for name, value in ((str(key), value) for key, value in data.items() if models):
+            if name in known:
+                yield from _unknown_fields(value, known[name].annotation, (*where, name))
+                continue
+            alike = find_nearest(name, known, 1)
+            hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(known)}"
+            yield (*where, name), f"there is no such field; {shorten_text(hint, 400)}"
     elif isinstance(data, list):
         items = next(
             (get_args(kind)[0] for kind in kinds if get_origin(kind) in (tuple, list)), None
@@ -255,19 +247,13 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 def _is_tagged(data: Mapping[Any, Any], model: type[BaseModel]) -> bool:
     """Whether a field of ``data`` marks it as this one of several kinds."""
-    return any(
-        data.get(name) in tags
-        for name, field in model.model_fields.items()
-        if (tags := _literals(field))
-    )
+    return any(data.get(name) in _literals(field) for name, field in model.model_fields.items())
 
 
 def _literals(field: Any) -> tuple[Any, ...]:
-    return (
-        get_args(field.annotation)
-        if get_origin(field.annotation) is Literal and field.is_required()
-        else ()
-    )
+    """What a field that distinguishes kinds may be."""
+    is_tag = get_origin(field.annotation) is Literal and field.is_required()
+    return get_args(field.annotation) if is_tag else ()
 
 
 def _tags(model: type[BaseModel], name: str) -> Iterator[str]:
@@ -296,10 +282,9 @@ def parse(text: str) -> tuple[Any, Mapping[Location, int]]:
             node = loader.get_single_node()
             if node is None:
                 return None, {}
-            if _values(node, {}) > MAX_VALUES:
-                raise yaml.YAMLError(f"it stands for more than {MAX_VALUES} values")
             numbers: dict[Location, int] = {}
-            _walk(node, (), numbers, set())
+            if _walk(node, (), numbers, {}) > MAX_VALUES:
+                raise yaml.YAMLError(f"it stands for more than {MAX_VALUES} values")
             return loader.construct_document(node), numbers
         finally:
             loader.dispose()
@@ -310,55 +295,43 @@ def parse(text: str) -> tuple[Any, Mapping[Location, int]]:
         raise yaml.YAMLError(str(error)) from error
 
 
-def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
-    """How many values ``node`` stands for, those that an alias names counted again; raises yaml.YAMLError."""
-    if id(node) in known:
-        count = known[id(node)]
-        if count is None:
-            raise yaml.MarkedYAMLError(
-                problem="a value contains itself", problem_mark=node.start_mark
-            )
-        return count
-    known[id(node)] = None  # while it is counted
-    if isinstance(node, yaml.ScalarNode):
-        if len(node.value) > _MAX_OF_ONE:
-            raise yaml.MarkedYAMLError(
-                problem=f"a value is longer than {_MAX_OF_ONE} characters",
-                problem_mark=node.start_mark,
-            )
-        count = 1
-    elif isinstance(node, yaml.MappingNode):
-        count = 1 + sum(_values(part, known) for pair in node.value for part in pair)
-    else:
-        count = 1 + sum(_values(item, known) for item in node.value)
-    known[id(node)] = count
-    return count
+def _walk(
+    node: yaml.Node, path: Location, lines: dict[Location, int], counts: dict[int, int]
+) -> int:
+    """Note the lines of all that is in ``node``; how many values it stands for, an alias's counted again.
 
-
-def _walk(node: yaml.Node, path: Location, numbers: dict[Location, int], seen: set[int]) -> None:
-    numbers[path] = node.start_mark.line + 1
-    if id(node) in seen:  # an alias: the same value in several places
-        return
-    seen.add(id(node))
+    ``counts`` is of nodes by identity, 0 while one is counted. Raises yaml.YAMLError.
+    """
+    lines[path] = node.start_mark.line + 1
+    if id(node) in counts:  # an alias: the same value in several places
+        if not counts[id(node)]:
+            raise _error_at(node, "a value contains itself")
+        return counts[id(node)]
+    counts[id(node)] = 0
+    count = 1
     if isinstance(node, yaml.SequenceNode):
         for number, item in enumerate(node.value):
-            _walk(item, (*path, number), numbers, seen)
-    if isinstance(node, yaml.MappingNode):
+            count += _walk(item, (*path, number), lines, counts)
+    elif isinstance(node, yaml.MappingNode):
         names: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(
-                    problem="a name is no plain text", problem_mark=key.start_mark
-                )
+                raise _error_at(key, "a name is no plain text")
             name = str(key.value)
             if name in names:
-                raise yaml.MarkedYAMLError(
-                    problem=f"{name!r} is given twice", problem_mark=key.start_mark
-                )
+                raise _error_at(key, f"{name!r} is given twice")
             names.add(name)
             below = (*path, name)
-            _walk(value, below, numbers, seen)
-            numbers[below] = key.start_mark.line + 1
+            count += 1 + _walk(value, below, lines, counts)
+            lines[below] = key.start_mark.line + 1
+    elif len(node.value) > _MAX_OF_ONE:
+        raise _error_at(node, f"a value is longer than {_MAX_OF_ONE} characters")
+    counts[id(node)] = count
+    return count
+
+
+def _error_at(node: yaml.Node, problem: str) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def table_rows(
@@ -395,21 +368,12 @@ def load_rows(
         name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples
     }
     needed = [name for name in columns if row.model_fields[name].is_required()]
-    head_line, example = ",".join(needed), ",".join(columns[name] for name in needed)
+    example = ",".join(columns[name] for name in needed)
     text = text_of(path, what, described, most_bytes)
-    lines = table_rows(text, path, f"its first line is {head_line}")
+    lines = table_rows(text, path, f"its first line is {','.join(needed)}")
     head = [name.strip() for name in lines[0][1]] if lines else []
-    missing = next((name for name in needed if name not in head), None)
-    if missing is not None:
-        alike = find_nearest(missing, head, 1)
-        hint = f" ({alike[0]} is another)" if alike else ""
-        first = f"its first line has to be {head_line}, and the others like {example}"
-        raise UserError(f"{path} has no column {missing}{hint}; {first}")
-    for name in head:
-        alike = [] if name in columns else find_nearest(name, [*columns], 1)
-        if alike and alike[0] not in head:
-            raise UserError(f"{path}: there is no column {name}; did you mean {alike[0]}?")
-    filled = [(number, line) for number, line in lines[1:] if any(cell.strip() for cell in line)]
+    _check_head(path, head, list(columns), needed, example)
+    filled = [(number, line) for number, line in lines[1:] if any(map(str.strip, line))]
     if not 0 < len(filled) <= most:
         raise UserError(
             f"{path} has {len(filled):,} lines below its first; it needs 1 to {most:,}, like {example}"
@@ -417,8 +381,8 @@ def load_rows(
     rows = []
     mistakes = []
     for number, line in filled:
-        cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
-        given = {name: text for name in columns if (text := cells.get(name, "")) or name in needed}
+        cells = dict(zip(head, map(str.strip, line), strict=False))
+        given = {name: cells.get(name, "") for name in columns if name in needed or cells.get(name)}
         try:
             rows.append((number, row.model_validate(given)))
         except ValidationError as error:
@@ -429,3 +393,19 @@ def load_rows(
     if mistakes:
         raise UserError(_join_mistakes(mistakes))
     return rows
+
+
+def _check_head(
+    path: Path, head: list[str], columns: list[str], needed: list[str], example: str
+) -> None:
+    """Raise UserError for a table without a column that is needed, or with a mistyped one."""
+    missing = next((name for name in needed if name not in head), None)
+    if missing is not None:
+        alike = find_nearest(missing, head, 1)
+        hint = f" ({alike[0]} is another)" if alike else ""
+        first = f"its first line has to be {','.join(needed)}, and the others like {example}"
+        raise UserError(f"{path} has no column {missing}{hint}; {first}")
+    for name in head:
+        alike = [] if name in columns else find_nearest(name, columns, 1)
+        if alike and alike[0] not in head:
+            raise UserError(f"{path}: there is no column {name}; did you mean {alike[0]}?")

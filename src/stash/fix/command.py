@@ -406,7 +406,6 @@ def _describe_by_hand(case: Case, search: Search) -> str:
 
 def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path:
     """Save record and patch, show what was found even if that fails, apply if asked; the value is the record's."""
-    from stash.core.documents import save_text_new
     from stash.core.fix_records import FILE
     from stash.core.output_files import write_output
     from stash.fix.page import document, page
@@ -414,7 +413,7 @@ def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) 
 
     try:
         if options.output is None:  # another fix may have taken the name since
-            target = save_text_new(FILE.format_record(found), target, FILE.kind)
+            target = FILE.save_new(found, target)
         else:
             FILE.save(found, target)
         beside = target.with_name(

@@ -6,8 +6,11 @@ Everything else is kept under a handle, by which it is asked for piece by piece.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from stash.core.errors import UserError
 from stash.core.units import format_count
@@ -19,168 +22,37 @@ _KEPT = 50
 _CUTS = ((50, 1200), (20, 600), (12, 400), (8, 300), (5, 240), (3, 200), (2, 120), (1, 80))
 """Items of each list, and characters of each text, from what is hoped for to what surely fits."""
 _DIGITS = 5
+_ALL = "all"
 
-_STALL = ("name", "seconds", "low", "high", "share", "within_noise")
-_TIME = ("value", "low", "high")
 Keys = Mapping[str, Any]
-"""Of a document the keys that are told, and of what is in them: a mapping again, names, or ``None`` for all of it."""
+"""Of a document the keys that are told, and of what is in them: a mapping again, names, or ``all``."""
 
-PROFILE: Keys = {
-    "verdict": ("text", "stall", "next_steps"),
-    "step_seconds": None,
-    "step_low": None,
-    "step_high": None,
-    "samples_per_second": None,
-    "world_size": None,
-    "nodes": None,
-    "stalls": _STALL,
-    "skipped": ("name", "why"),
-    "stability": ("warnings",),
-    "surfacing": None,
-    "slow_rank": None,
-    "communication": ("bytes", "exposed_seconds"),
-    "rates": ("device", "prep", "fetch"),
-    "disturbed": ("seconds", "steal"),
-    "startup_seconds": None,
-    "run": {
-        "epoch_steps": None,
-        "rows": ("name", "seconds", "share", "each_seconds", "every_steps", "rank", "why"),
-        "places": ("row", "file", "line", "text", "inside", "seconds", "each_seconds"),
-        "unseen": None,
-    },
-}
-COMPARISON: Keys = {
-    "verdict": None,
-    "workload": None,
-    "lines": None,
-    "changed": None,
-    "different": None,
-}
-DECISIONS: Keys = {"verdict": None, "limits": None}
-WHATIF: Keys = {
-    "changes": None,
-    "target": ("name", "nodes", "devices"),
-    "next": None,
-    "measured": {"step_seconds": _TIME, "samples_per_second": None},
-    "forecast": {
-        "step_seconds": _TIME,
-        "samples_per_second": None,
-        "beyond": None,
-        "unknown": None,
-        "stalls": {"name": None, "seconds": _TIME, "share": None, "origin": None},
-    },
-    "data": ("workers_to_hide_prep", "cores_per_rank_to_hide_prep"),
-    "training": None,
-    "unanswered": ("question", "command"),
-}
-PLAN: Keys = {
-    "chosen": None,
-    "workload": None,
-    "goal": ("deadline_seconds", "budget_dollars", "confidence"),
-    "choices": {
-        "name": None,
-        "standing": None,
-        "why": None,
-        "seconds": _TIME,
-        "dollars": _TIME,
-        "samples_per_second": None,
-        "on_time": None,
-    },
-    "experiment": ("text",),
-    "relaxations": None,
-    "warnings": None,
-    "assumptions": None,
-    "weighed": None,
-}
-SPOT_LOG: Keys = {
-    "reason": None,
-    "seconds": None,
-    "loss": None,
-    "goal_loss": None,
-    "updates": None,
-    "updates_per_second": None,
-    "servers": None,
-    "takeovers": ("gone", "successor", "joined_seconds"),
-    "books": ("done", "repeated", "wrong"),
-    "stretches": ("start", "stop", "workers", "observed"),
-}
-FLEET_PLAN: Keys = {
-    "workers": None,
-    "on_demand": None,
-    "seconds": None,
-    "dollars": None,
-    "updates_per_second": None,
-    "p_deadline": None,
-    "optimal": None,
-    "looser": None,
-    "advice": None,
-    "notes": None,
-    "beyond": None,
-}
-PROBE: Keys = {
-    "verdict": None,
-    "findings": ("name", "hostname", "text"),
-    "next_steps": None,
-    "nearest": None,
-    "notes": None,
-    "links": ("hostname", "part", "member", "rate"),
-}
-FIX: Keys = {
-    "workload": None,
-    "step_seconds": None,
-    "after_seconds": None,
-    "together": _TIME,
-    "proof": None,
-    "tried": {
-        "name": None,
-        "text": None,
-        "standing": None,
-        "saves": _TIME,
-        "written": None,
-        "how": None,
-        "why": None,
-    },
-    "advice": None,
-    "notes": None,
-    "interrupted": None,
-}
-WATCH: Keys = {
-    "job": None,
-    "steps": None,
-    "step_seconds": None,
-    "stalls": None,
-    "stragglers": None,
-    "alerts": ("text", "step", "ended", "what"),
-    "events": None,
-}
-LISTING: Keys = {
-    "folder": None,
-    "artefacts": (
-        "file",
-        "kind",
-        "created",
-        "name",
-        "ranks",
-        "step_seconds",
-        "samples_per_second",
-        "stall",
-        "stall_pct",
-    ),
-}
+
+def _read_keys() -> dict[str, Keys]:
+    text = (Path(__file__).parent / "answers.yaml").read_text(encoding="utf-8")
+    found: dict[str, Keys] = yaml.safe_load(text)
+    return found
+
+
+ANSWERS = _read_keys()
+"""The keys of each kind of document (``answers.yaml``)."""
 _SHOWN = {
-    "windows": WATCH,
-    "tried": FIX,
-    "stalls": PROFILE,
-    "choices": PLAN,
-    "takeovers": SPOT_LOG,
-    "probe": PROBE,
-    "p_deadline": FLEET_PLAN,
+    "windows": "watch",
+    "tried": "fix",
+    "stalls": "profile",
+    "choices": "plan",
+    "takeovers": "spot_log",
+    "probe": "probe",
+    "p_deadline": "fleet_plan",
 }
+"""What ``stash show`` prints, by what only its kind has."""
 
 
 def output_schema(keys: Keys | None) -> dict[str, Any]:
     """The JSON schema of brief answers with these keys; all of them but ``more`` may be left out for want of room."""
     found = _schema({} if keys is None else keys)
+    if keys is ANSWERS["more"]:
+        return {"type": "object", **found, "required": ["text"]}
     handle = {"type": "string", "description": "What the tool `more` reads the whole document by."}
     file = {"type": "string", "description": "Where what was measured is saved."}
     return {
@@ -190,16 +62,18 @@ def output_schema(keys: Keys | None) -> dict[str, Any]:
     }
 
 
-def _schema(keys: Keys | tuple[str, ...]) -> dict[str, Any]:
+def _schema(keys: Keys | Sequence[str]) -> dict[str, Any]:
     """Of an object, or of each object of a list."""
     inner = keys if isinstance(keys, Mapping) else dict.fromkeys(keys)
-    properties = {name: {} if below is None else _schema(below) for name, below in inner.items()}
+    properties = {
+        name: {} if below in (None, _ALL) else _schema(below) for name, below in inner.items()
+    }
     return {"properties": properties, "items": {"properties": properties}}
 
 
 def keys_of(document: Mapping[str, Any]) -> Keys | None:
-    """Those of a document that ``stash show`` prints, by what only its kind has; ``None`` of others: all."""
-    return next((keys for mark, keys in _SHOWN.items() if mark in document), None)
+    """Those of a document that ``stash show`` prints; ``None`` of a kind that is not known: all."""
+    return next((ANSWERS[kind] for mark, kind in _SHOWN.items() if mark in document), None)
 
 
 class Handles:
@@ -233,24 +107,21 @@ class Handles:
         text = json.dumps(found, ensure_ascii=False, indent=1)
         if not 0 <= offset <= len(text):
             raise UserError(f"offset={offset}: {path or handle} has {len(text)} characters")
-        answer = ""
-        for length in (3400, 1600, 500):  # letters of several bytes, and escapes
-            end = offset + length
-            answer = _json(
-                {"text": text[offset:end], "next_offset": end if end < len(text) else None}
-            )
-            if is_within_limit(answer):
-                break
-        return answer
+        pieces = (
+            _json({"text": text[offset:end], "next_offset": end if end < len(text) else None})
+            # letters of several bytes, and escapes
+            for end in (offset + length for length in (3400, 1600, 500))
+        )
+        return next(filter(is_within_limit, pieces))
 
 
 def is_within_limit(text: str) -> bool:
     return len(text.encode()) <= MAX_BYTES
 
 
-def pick_keys(value: Any, keys: Keys | tuple[str, ...] | None) -> Any:
+def pick_keys(value: Any, keys: Keys | Sequence[str] | None) -> Any:
     """Only these keys of a mapping, or of each mapping of a list; those that it has."""
-    if keys is None or value is None:
+    if keys in (None, _ALL) or value is None:
         return value
     if isinstance(value, list):
         return [pick_keys(each, keys) for each in value]
@@ -275,16 +146,12 @@ def _inside(value: Any, part: str, path: str) -> Any:
         return value[part]
     if isinstance(value, list) and part.isdecimal() and int(part) < len(value):
         return value[int(part)]
-    there = (
-        ", ".join(value)
-        if isinstance(value, dict)
-        else format_count(len(value), "item")
-        if isinstance(value, list)
-        else ""
-    )
-    raise UserError(
-        f"path={path}: there is no {part}; there is {there or 'nothing below'}", code="handle"
-    )
+    there = "nothing below"
+    if value and isinstance(value, dict):
+        there = ", ".join(value)
+    elif value and isinstance(value, list):
+        there = format_count(len(value), "item")
+    raise UserError(f"path={path}: there is no {part}; there is {there}", code="handle")
 
 
 def _json(value: Any) -> str:

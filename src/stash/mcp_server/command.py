@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from stash.core.errors import StashError, UserError, error_document, one_line
@@ -27,123 +26,76 @@ def mcp() -> None:
     It reads standard input and writes standard output; start it from the agent's settings: {"command": "stash",
     "args": ["mcp"]}. It needs the package mcp.
     """
-    server().run()
+    served = server()
+
+    import anyio
+    from mcp.server.stdio import stdio_server
+
+    async def serve() -> None:
+        async with stdio_server() as streams:
+            await served.run(*streams, served.create_initialization_options())
+
+    anyio.run(serve)
 
 
 def server() -> Any:
     """The server with its tools; raises UserError without the SDK."""
     sdk, kinds = (
         require_package(name, "stash mcp", "'mcp>=2'")
-        for name in ("mcp.server.mcpserver", "mcp_types")
+        for name in ("mcp.server.lowlevel", "mcp_types")
     )
-    from stash.mcp_server import brief
+    from stash.mcp_server.brief import output_schema
     from stash.mcp_server.tools import AgentTools
 
     tools = AgentTools()
-    reads = kinds.ToolAnnotations(
-        read_only_hint=True, destructive_hint=False, open_world_hint=False
+    listed = [
+        kinds.Tool(
+            name=name,
+            description=tool.function.__doc__,
+            input_schema=tool.input_schema,
+            output_schema=output_schema(tool.keys),
+            annotations=kinds.ToolAnnotations(
+                read_only_hint=not tool.runs,
+                destructive_hint=tool.runs,
+                open_world_hint=tool.runs,
+            ),
+        )
+        for name, tool in tools.table.items()
+    ]
+
+    async def list_tools(context: Any, parameters: Any) -> Any:
+        return kinds.ListToolsResult(tools=listed)
+
+    async def call_tool(context: Any, parameters: Any) -> Any:
+        """Errors, of arguments too, are JSON that a program can branch on."""
+        try:
+            text = await tools.call(parameters.name, parameters.arguments or {})
+        except Exception as error:
+            document = error_document(*_describe_error(error))
+            text = json.dumps(document, ensure_ascii=False)
+            return kinds.CallToolResult(
+                is_error=True, content=[kinds.TextContent(type="text", text=text)]
+            )
+        return kinds.CallToolResult(
+            content=[kinds.TextContent(type="text", text=text)],
+            structured_content=json.loads(text),
+        )
+
+    return sdk.Server(
+        "stash",
+        version=__version__,
+        instructions=_ABOUT,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )
-    runs = kinds.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
-    answers = {
-        tools.profile: brief.PROFILE,
-        tools.fix: brief.FIX,
-        tools.watch: brief.WATCH,
-        tools.list_artefacts: brief.LISTING,
-        tools.explain: None,
-        tools.compare: brief.COMPARISON,
-        tools.check: brief.DECISIONS,
-        tools.what_if: brief.WHATIF,
-        tools.recommend: brief.PLAN,
-    }
-    schemas = {_name(tool): brief.output_schema(keys) for tool, keys in answers.items()}
-    schemas["more"] = {
-        "type": "object",
-        "properties": {"text": {}, "next_offset": {}},
-        "required": ["text"],
-    }
-
-    class ToolServer(sdk.MCPServer):  # type: ignore[misc, name-defined]
-        """Errors, of the protocol's own checks too, are JSON that a program can branch on."""
-
-        async def list_tools(self) -> Any:
-            listed = await super().list_tools()
-            return [
-                tool.model_copy(
-                    update={
-                        "input_schema": {**tool.input_schema, "additionalProperties": False},
-                        "output_schema": schemas[tool.name],
-                    }
-                )
-                for tool in listed
-            ]
-
-        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
-            try:
-                known = {
-                    tool.name: tool.input_schema["properties"] for tool in await self.list_tools()
-                }
-                done = await super().call_tool(
-                    name, named_arguments(name, arguments, known), context
-                )
-            except Exception as error:
-                return _refusal(error, kinds)
-            (content,) = done.content
-            return done.model_copy(update={"structured_content": json.loads(content.text)})
-
-    served = ToolServer("stash", version=__version__, instructions=_ABOUT, log_level="ERROR")
-    for tool in (*answers, tools.more):
-        hints = runs if tool in (tools.profile, tools.fix, tools.watch) else reads
-        served.tool(
-            name=_name(tool), description=tool.__doc__, annotations=hints, structured_output=False
-        )(tool)
-    return served
 
 
-def _name(tool: Any) -> str:
-    return "list" if tool.__name__ == "list_artefacts" else tool.__name__
-
-
-def named_arguments(
-    tool: str, arguments: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The arguments of a tool, with changes and options where the tool has them though they were given beside them.
-
-    ``known``: each tool's parameters as JSON schemas. Raises UserError for an unknown tool or argument.
-    """
-    from stash.mcp_server.tools import near_names, plain_name
-
-    if tool not in known:
-        raise UserError(f"there is no tool {shorten_text(tool, 100)}; {near_names(tool, known)}")
-    parameters = known[tool]
-    nested = next((name for name, schema in parameters.items() if "properties" in schema), None)
-    inside = {} if nested is None else parameters[nested]["properties"]
-    named: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if name in parameters:
-            named[name] = value
-        elif nested is not None and plain_name(name) in inside:
-            named[nested] = {**named.get(nested, arguments.get(nested, {})), name: value}
-        else:
-            why = near_names(name, [*parameters, *inside])
-            raise UserError(f"{tool} has no argument {shorten_text(name, 100)}; {why}")
-    return named
-
-
-def _refusal(error: Exception, kinds: Any) -> Any:
-    """An error as the answer of a tool; what is nobody's mistake says no more than its kind."""
+def _describe_error(error: Exception) -> tuple[str, str]:
+    """Its code and its sentence; what is nobody's mistake says no more than its kind."""
     from pydantic import ValidationError
 
-    cause = error if isinstance(error, StashError) else error.__cause__
-    if isinstance(cause, StashError):
-        code = cause.code
-        text = str(cause)
-    elif isinstance(cause, ValidationError):
-        code = UserError.code
-        text = first_mistake(cause)
-    else:
-        code = StashError.code
-        text = f"Stash failed: {one_line(cause or error)}"
-    document = json.dumps(error_document(code, shorten_text(text, 3000)), ensure_ascii=False)
-    return kinds.CallToolResult(
-        is_error=True, content=[kinds.TextContent(type="text", text=document)]
-    )
+    if isinstance(error, StashError):
+        return error.code, shorten_text(str(error), 3000)
+    if isinstance(error, ValidationError):
+        return UserError.code, shorten_text(first_mistake(error), 3000)
+    return StashError.code, f"Stash failed: {one_line(error)}"

@@ -20,22 +20,24 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import anyio
 import anyio.abc
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from anyio import to_thread
+from pydantic import BeforeValidator, Field, TypeAdapter, WithJsonSchema
+from pydantic_core import ArgsKwargs
 
 from stash.cli.main import app
 from stash.core import parsers
 from stash.core.artefact import read_content
-from stash.core.documents import FIX
+from stash.core.documents import FIX as FIXES
 from stash.core.errors import JobError, StashError, UserError
 from stash.core.output_files import output_file
 from stash.core.printable import last_of, shorten_text
 from stash.core.records.base import SUFFIX
 from stash.core.units import find_nearest
-from stash.mcp_server.brief import COMPARISON, DECISIONS, LISTING, PLAN, WHATIF, Handles, keys_of
+from stash.mcp_server.brief import ANSWERS, Handles, Keys, keys_of
 from stash.monitor.records import SUFFIX as WATCH_SUFFIX
 from stash.plan.plan_options import PlanOptions
 from stash.predict.changes import Alteration
@@ -95,20 +97,21 @@ _SCALARS = ["string", "number", "boolean", "null"]
 
 def schema_of(options: Mapping[str, Option]) -> dict[str, Any]:
     """The JSON schema of an object of these options, each a text, a number, a flag, or several in a list."""
-    kinds = {
-        name: {"type": ["boolean", "string"]}
-        if one.kind == "flag"
-        else {"type": [*_SCALARS, "array"], "items": {"type": _SCALARS[:2]}}
-        for name, one in options.items()
-    }
+    several = {"type": [*_SCALARS, "array"], "items": {"type": _SCALARS[:2]}}
     described = {
         name: {
-            **kinds[name],
+            **({"type": ["boolean", "string"]} if one.kind == "flag" else several),
             "description": f"{one.metavar}: {one.help}" if one.metavar else one.help,
         }
         for name, one in options.items()
     }
-    return {"type": "object", "properties": described, "additionalProperties": False}
+    about = "Each as on the command line, like {'nodes': 4}."
+    return {
+        "type": "object",
+        "description": about,
+        "properties": described,
+        "additionalProperties": False,
+    }
 
 
 def _split_command(given: Any) -> Any:
@@ -145,51 +148,103 @@ TrainingWords = Annotated[
 ]
 TimeLimit = Annotated[
     float,
-    Field(description=f"Seconds, or like 2m: at most so long, up to {_MAX_SECONDS}."),
     BeforeValidator(_parse_seconds),
-    WithJsonSchema({"type": ["number", "string"]}),
+    WithJsonSchema(
+        {
+            "type": ["number", "string"],
+            "description": f"Seconds, or like 2m: at most so long, up to {_MAX_SECONDS}.",
+        }
+    ),
 ]
 Output = Annotated[
     str | None, Field(description="A new file for what is measured; else named after the script.")
 ]
 TextList = Annotated[list[str], BeforeValidator(_make_list)]
-Given = Annotated[
-    dict[str, Any], Field(description="Each as on the command line, like {'nodes': 4}.")
-]
+
+
+class AgentTool(NamedTuple):
+    """One tool: an agent is given its function's parameters and docstring."""
+
+    function: Any
+    keys: Keys | None
+    """Of its answer, the keys that are told; ``None``: all of them."""
+    runs: bool = False
+    """Whether it runs the command that it is given."""
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        return TypeAdapter(self.function).json_schema()
 
 
 class AgentTools:
-    """The tools: an agent is given each method's name, parameters and docstring."""
+    """The tools by name, and the answers that they gave."""
 
     def __init__(self) -> None:
         self._handles = Handles()
+        self.table = {
+            "profile": AgentTool(self.profile, ANSWERS["profile"], runs=True),
+            "fix": AgentTool(self.fix, ANSWERS["fix"], runs=True),
+            "watch": AgentTool(self.watch, ANSWERS["watch"], runs=True),
+            "list": AgentTool(self.list_artefacts, ANSWERS["listing"]),
+            "explain": AgentTool(self.explain, None),
+            "compare": AgentTool(self.compare, ANSWERS["comparison"]),
+            "check": AgentTool(self.check, ANSWERS["decisions"]),
+            "what_if": AgentTool(self.what_if, ANSWERS["whatif"]),
+            "recommend": AgentTool(self.recommend, ANSWERS["plan"]),
+            "more": AgentTool(self.more, ANSWERS["more"]),
+        }
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What a tool answers, JSON; raises StashError, and ValidationError for an argument of another type.
+
+        What reads does so in a thread, so that the protocol goes on meanwhile.
+        """
+        if name not in self.table:
+            raise UserError(f"there is no tool {shorten_text(name, 100)}")
+        tool = self.table[name]
+        parameters = tool.input_schema["properties"]
+        given = {key: value for key, value in arguments.items() if key in parameters}
+        beside = {key: value for key, value in arguments.items() if key not in parameters}
+        for nested in (key for key, schema in parameters.items() if "properties" in schema):
+            # models write changes and options beside the run, too
+            given[nested] = {**given.get(nested, {}), **beside}
+            beside = {}
+        answer = await to_thread.run_sync(
+            TypeAdapter(tool.function).validate_python, ArgsKwargs((), {**given, **beside})
+        )
+        return str(await answer if tool.runs else answer)
 
     async def profile(
         self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None
     ) -> str:
         """Profile a training command on this machine for some seconds, and explain the result. It runs the
         command."""
-        target = _new_file(command, budget, output, SUFFIX)
-        await _run(["profile", f"--budget={budget:g}", f"--output={target}", *_job(command)])
-        return self._explain_file(target)
+        return await self._measure("profile", SUFFIX, command, budget, output)
 
     async def fix(
         self, command: TrainingWords, budget: TimeLimit = 300, output: Output = None
     ) -> str:
         """Find out what makes a training script faster: try changes on it, and write a patch beside it. It runs the
         command many times; the script itself stays as it is."""
-        target = _new_file(command, budget, output, FIX.suffix)
-        await _run(["fix", f"--budget={budget:g}", f"--output={target}", *_job(command)])
-        return self._explain_file(target)
+        return await self._measure("fix", FIXES.suffix, command, budget, output)
 
     async def watch(
         self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None
     ) -> str:
         """Watch a training command for some seconds, then end it, and say what its steps waited for and which alerts
         there were. It runs the command. The record of a run that is watched already is a file for explain."""
-        target = _new_file(command, budget, output, WATCH_SUFFIX)
-        await _run(["watch", f"--output={target}", *_job(command)], stop_after=budget)
-        return self._explain_file(target)
+        return await self._measure("watch", WATCH_SUFFIX, command, budget, output)
+
+    async def _measure(
+        self, name: str, suffix: str, command: list[str], budget: float, output: str | None
+    ) -> str:
+        """Run the command of that name on a job, and explain its file; ``watch`` has no budget, and is ended."""
+        target = _new_file(command, budget, output, suffix)
+        watches = name == "watch"
+        limit = [] if watches else [f"--budget={budget:g}"]
+        words = [name, *limit, f"--output={target}", *_job(command)]
+        await _run(words, stop_after=budget if watches else None)
+        return self._explain_file(str(target), file=str(target))
 
     def list_artefacts(
         self,
@@ -200,16 +255,15 @@ class AgentTools:
     ) -> str:
         """List the profiles, probes and records of fixes in a folder: their names, jobs, steps and largest stalls."""
         rows = _command("list", [f"--limit={limit}"], _local_name("folder", folder))
-        return self._handles.answer({"folder": folder, "artefacts": rows}, LISTING)
+        return self._handles.answer({"folder": folder, "artefacts": rows}, ANSWERS["listing"])
 
     def explain(self, run: ArtefactName) -> str:
         """Say what a saved file tells: of a profile the verdict, each stall, and what to do next."""
-        document = _command("show", (), _local_file("run", run))
-        return self._handles.answer(document, keys_of(document))
+        return self._explain_file(_local_file("run", run))
 
-    def _explain_file(self, target: Path) -> str:
-        document = _command("show", (), str(target))
-        return self._handles.answer(document, keys_of(document), file=str(target))
+    def _explain_file(self, name: str, **about: str) -> str:
+        document = _command("show", (), name)
+        return self._handles.answer(document, keys_of(document), **about)
 
     def compare(
         self,
@@ -220,7 +274,7 @@ class AgentTools:
         before = _local_file("before", before)
         after = _local_file("after", after)
         (document,) = _command("compare", (), before, after)
-        return self._handles.answer(document, COMPARISON)
+        return self._handles.answer(document, ANSWERS["comparison"])
 
     def check(
         self,
@@ -253,28 +307,30 @@ class AgentTools:
             "against": against,
         }
         words = [f"--{name}={text}" for name, texts in given.items() for text in texts]
-        return self._handles.answer(_command("check", words, run), DECISIONS)
+        return self._handles.answer(_command("check", words, run), ANSWERS["decisions"])
 
     def what_if(
         self,
         run: ArtefactName,
-        changes: Annotated[Given, WithJsonSchema(schema_of(CHANGES))] = {},  # noqa: B006 - never changed
+        changes: Annotated[dict[str, Any], WithJsonSchema(schema_of(CHANGES))] = {},  # noqa: B006 - never changed
     ) -> str:
         """Predict a profiled job's step on other machines or with other settings."""
         words = _option_words(changes, CHANGES)
-        return self._handles.answer(_command("whatif", words, _local_file("run", run)), WHATIF)
+        return self._handles.answer(
+            _command("whatif", words, _local_file("run", run)), ANSWERS["whatif"]
+        )
 
     def recommend(
         self,
         runs: Annotated[
             TextList, Field(description="Profiles of one job on this machine, *.stash.json.")
         ],
-        options: Annotated[Given, WithJsonSchema(schema_of(WISHES))] = {},  # noqa: B006 - never changed
+        options: Annotated[dict[str, Any], WithJsonSchema(schema_of(WISHES))] = {},  # noqa: B006 - never changed
     ) -> str:
         """Say what to rent for a profiled job, by published prices; nothing is rented."""
         files = [_local_file("runs", run) for run in runs]
         return self._handles.answer(
-            _command("recommend", _option_words(options, WISHES), *files), PLAN
+            _command("recommend", _option_words(options, WISHES), *files), ANSWERS["plan"]
         )
 
     def more(

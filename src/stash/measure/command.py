@@ -23,7 +23,6 @@ from stash.core.printable import last_of, printable
 from stash.core.secrets import mask_text
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.ranks import COMMON_OF_RANKS, RankOptions, resolve_cluster
-from stash.report.output import print_probe, print_profile, show_then_save
 from stash.store.storing import past_probes, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand, Split
 from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
@@ -194,7 +193,9 @@ def _load_probe(path: Path | None) -> Probe | None:
     from stash.core.artefact import check_probed, load_probe
 
     probe = load_probe(path)
-    check_probed(probe, str(path), socket.gethostname())
+    here = socket.gethostname()
+    what = f"not of this machine ({here}); probe this one with `stash probe -o {here}.host.json`"
+    check_probed(probe, str(path), (here,), what)
     return probe
 
 
@@ -252,6 +253,8 @@ def _show_and_save(result: Result, file: GrowingFile, copies: Store | None) -> N
         for sentence in (*result.swept, *describe_left_files(result.left_files)):
             print(sentence, file=sys.stderr)
     else:
+        from stash.report.output import print_profile, show_then_save
+
         show = partial(print_profile, result.profile)
         show_then_save(result.profile, file.target, show, new=file.needs_free_name, copies=copies)
     if result.failure is not None:
@@ -392,6 +395,8 @@ def probe(options: ProbeOptions) -> None:
                 print("This node is done; the probe is written on node 0.", file=sys.stderr)
                 return
             past = past_probes(copies)
+            from stash.report.output import print_probe, show_then_save
+
             show = partial(
                 print_probe, found, known, options.expect, target, options.json, past, base
             )

@@ -10,8 +10,8 @@ from stash.core.units import format_seconds
 from stash.monitor.accounting import STALLS
 from stash.monitor.records import Alert, RunRecord, Window
 from stash.monitor.window_sums import alert_name, inapplicable_stalls, row_name, sum_windows
-from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, make_ruler, plane_chart
-from stash.ui.charts.chart import Bar, Chart, Grid, Legend, Tag, time_scale
+from stash.ui.charts.builders import Chart, PlotCurve, PlotPoint, Ruler, make_ruler, plane_chart
+from stash.ui.charts.chart import Bar, Grid, Legend, Tag, time_scale
 
 SERIES = {
     "exchange": "interconnect",
@@ -77,7 +77,7 @@ def step_course(record: RunRecord) -> Chart:
     bars = [
         bar for each in columns for bar in _stall_bars(each, shown, began, across, upward, nodes)
     ]
-    return replace(chart, marks=(*bars, *chart.marks))
+    return replace(chart, bars=tuple(bars))
 
 
 def _step_lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:

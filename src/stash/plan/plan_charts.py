@@ -18,6 +18,7 @@ from stash.core.units import Scale, format_count
 from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan, StallShare
 from stash.predict.compute_ratios import is_of_model
 from stash.ui.charts.builders import (
+    Chart,
     PlotCurve,
     PlotPoint,
     Ruler,
@@ -25,7 +26,7 @@ from stash.ui.charts.builders import (
     make_ruler,
     plane_chart,
 )
-from stash.ui.charts.chart import Blank, Chart, Grid, Legend, Tag, make_axis, round_extent
+from stash.ui.charts.chart import Blank, Grid, Legend, Tag, make_axis, round_extent
 
 WORDS: dict[ChoiceStanding, str] = {
     "chosen": "rent",

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from stash.catalog.facts import Date, is_date
 from stash.core import documents
 from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
@@ -125,7 +126,7 @@ class HourlyPrice(Record):
     dollars_per_hour: Interval
     paid_as: PaidAs
     region: PlainName | None = None
-    as_of: PlainName | None = None
+    as_of: Date = None
     source: Sentence
     moved: Sentence = ""
     """How far it may have moved since, and how that is known; empty where it is exact."""
@@ -174,7 +175,7 @@ class PlanFact(Record):
     high: Number | None = None
     origin: PlainName
     """``given``, ``measured``, ``scaled`` or ``data sheet``."""
-    as_of: PlainName | None = None
+    as_of: Date = None
     source: Sentence
 
 
@@ -309,12 +310,19 @@ class Relaxation(Record):
         return f"--{CALLED.get(self.option, self.option)} {self.to}".rstrip()
 
 
+def _begin_with_day(moment: str) -> str:
+    day = moment[: len("2026-11-01")]
+    if day.count("-") != 2 or not is_date(day):
+        raise ValueError(f"{moment!r} is not a date; write it like 2026-11-01")
+    return moment
+
+
 class RentalPlan(Record):
     """The answer to one ``stash recommend``."""
 
     plan_schema: int = PLAN_SCHEMA
     stash_version: PlainName
-    created: PlainName
+    created: Annotated[PlainName, AfterValidator(_begin_with_day)]
     """ISO date and time, UTC."""
     workload: PlainName
     profiles: tuple[str, ...]

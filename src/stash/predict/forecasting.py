@@ -15,7 +15,6 @@ from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown, Missing
 from stash.analysis.disturbance import remove_disturbance
 from stash.analysis.step_times import count_readers
-from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.ladder import DATA_STALLS
@@ -33,7 +32,6 @@ from stash.predict.draws import Draws
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.forecast import Forecast, PredictedStall, PredictedStalls, StallDraws, forecast
 from stash.predict.loading import calibrate_loading, loading_of
-from stash.predict.mesh import mesh_stalls
 from stash.predict.passes import Base, measured_stalls, passes_of
 from stash.predict.pipelining import add_bubble
 
@@ -41,6 +39,8 @@ from stash.predict.pipelining import add_bubble
 @lru_cache(maxsize=1)
 def shipped_catalog() -> Catalog:
     """Only the facts that come with Stash."""
+    from stash.catalog.layers import merge  # most profiles are read without a price
+
     return merge(None, None)
 
 
@@ -111,6 +111,8 @@ def job_stalls(job: ChangedJob, less: Mapping[str, float] | None = None) -> Stal
             target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step
         )
     if job.mesh is not None:
+        from stash.predict.mesh import mesh_stalls
+
         drawn = mesh_stalls(base, target, job.mesh)
         return replace(drawn, parts=tuple(_subtract_seconds(drawn.parts, less)))
     outcome = add_bubble(job, predict_training_stalls(job))

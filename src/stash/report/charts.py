@@ -26,6 +26,7 @@ from stash.report.profile_page import UNKNOWN, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
     CURVES,
     BarPiece,
+    Chart,
     LaneRow,
     PlotCurve,
     PlotPoint,
@@ -33,9 +34,9 @@ from stash.ui.charts.builders import (
     lane_chart,
     lanes_ruler,
     plane_chart,
-    worded_ruler,
+    power_ruler,
 )
-from stash.ui.charts.chart import Blank, Chart, Grid, Legend, time_scale
+from stash.ui.charts.chart import Blank, Grid, Legend, time_scale
 
 # The step as a ladder: a stall below zero goes back, one within the noise is faint.
 
@@ -286,8 +287,8 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
         "all-reduce",
         title,
         curves,
-        worded_ruler([point.x for point in every], "message", format_bytes, by_powers=True),
-        worded_ruler(upright, "bus bandwidth", lambda bits: format_bits(bits / 8), by_powers=True),
+        power_ruler([point.x for point in every], "message", format_bytes),
+        power_ruler(upright, "bus bandwidth", lambda bits: format_bits(bits / 8)),
         Grid(
             title,
             ("message", "time", "95%", "bus bandwidth"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from stash.advice.rental import RentalVerdict
@@ -13,6 +14,7 @@ from stash.analysis.findings.probe_reading import Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
 from stash.analysis.findings.standings import differ
 from stash.core.formatting import (
+    Unit,
     bits_parts,
     format_dollars,
     format_fact,
@@ -22,7 +24,7 @@ from stash.core.formatting import (
 )
 from stash.core.grouping import group_by
 from stash.core.intervals import Interval
-from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
+from stash.core.records.host import Disk, Gpu, Host, Nic, Probe
 from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -39,75 +41,54 @@ def page(
 
     With a ``verdict`` what to do with the machines comes first, and what it rests on.
     """
-    several = len(probe.hosts) > 1
-    findings = findings_of(reading, several)
-    price: tuple[str, ...] = ()
-    if verdict is not None and verdict.dollars_per_hour is not None:
-        price = (
-            f"{verdict.instance}, {format_dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",
-        )
-    count = f"{format_count(len(findings), 'finding')}." if findings else "No findings."
+    findings = findings_of(reading, len(probe.hosts) > 1)
+    sentences = [f"{format_count(len(findings), 'finding')}." if findings else "No findings."]
+    subtitle = [format_count(len(probe.hosts), "machine"), "links measured by stash probe"]
+    chapters = [
+        Chapter("hosts", "The machines", "Machines", grids=(machines_grid(probe.hosts),)),
+        Chapter(
+            "tables",
+            "Every link, against the catalog",
+            "Tables",
+            grids=link_grids(probe.hosts, reading),
+        ),
+        Chapter("unknown", "What is not known, and notes", "Notes", facts=notes(probe, reading)),
+    ]
+    if verdict is not None:
+        sentences.insert(0, verdict.text)
+        facts = _rental_facts(verdict)
+        chapters.insert(0, Chapter("rental", "Keep it or give it back", "Verdict", facts=facts))
+        if verdict.dollars_per_hour is not None:
+            price = f"{verdict.instance}, {format_dollars(verdict.dollars_per_hour)} an hour"
+            subtitle.append(f"{price} ({verdict.price_source})")
     return Page(
         title=join_names(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
-        subtitle=(
-            format_count(len(probe.hosts), "machine"),
-            "links measured by stash probe",
-            *price,
-        ),
-        verdict=(count,) if verdict is None else (verdict.text, count),
+        subtitle=tuple(subtitle),
+        verdict=tuple(sentences),
         next_steps=tuple(_next_steps(probe, reading, saved)),
         warnings=findings,
-        chapters=(
-            *_rental(verdict),
-            Chapter(
-                "hosts",
-                "The machines",
-                label="Machines",
-                grids=(machines_grid(probe.hosts),),
-                brief=True,
-            ),
-            Chapter(
-                "tables",
-                "Every link, against the catalog",
-                label="Tables",
-                brief=True,
-                grids=link_grids(probe.hosts, reading),
-            ),
-            Chapter(
-                "unknown",
-                "What is not known, and notes",
-                label="Notes",
-                brief=True,
-                facts=notes(probe, reading),
-            ),
-        ),
+        chapters=tuple(replace(chapter, brief=True) for chapter in chapters),
         made=f"{probe.created.replace('T', ' ')[:16]} UTC, Stash {probe.stash_version}",
     )
 
 
-def _rental(verdict: RentalVerdict | None) -> tuple[Chapter, ...]:
+def _rental_facts(verdict: RentalVerdict) -> tuple[tuple[str, str], ...]:
     """What the verdict rests on: costs by part, what is as usual, what is unknown."""
-    if verdict is None:
-        return ()
-    costs = [
-        (
-            each.part,
-            f"unknown: {each.why}"
-            if each.seconds is None
-            else f"{format_quantity(each.seconds, 'seconds')} a step",
-        )
-        for each in verdict.losses
-    ]
+    costs = []
+    for loss in verdict.losses:
+        text = f"unknown: {loss.why}"
+        if loss.seconds is not None:
+            text = f"{format_quantity(loss.seconds, 'seconds')} a step"
+        costs.append((loss.part, text))
     compared = f"1 probe in {1 / verdict.error_rate:.0f} of healthy machines calls some part slow"
     if not verdict.compared:
         compared = "with no other machine: data sheets and the machine itself prove little about one rental"
-    facts = (
+    return (
         *costs,
         *(("fine", text) for text in verdict.fine[:_MAX_FINE]),
         ("compared", compared),
         ("unknown", "; ".join(verdict.unknown) or "nothing"),
     )
-    return (Chapter("rental", "Keep it or give it back", label="Verdict", brief=True, facts=facts),)
 
 
 def findings_of(reading: Reading, several: bool) -> tuple[str, ...]:
@@ -118,19 +99,23 @@ def findings_of(reading: Reading, several: bool) -> tuple[str, ...]:
 def link_grids(hosts: Sequence[Host], reading: Reading) -> tuple[Grid, ...]:
     """Links, exchanges, what the catalog says of the same machines, and machines like these."""
     several = len(hosts) > 1
-    grids = [
-        grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)
-    ]
+    grids = []
+    for node, host in enumerate(hosts):
+        rows = link_rows([link for link in reading.links if link.node == node])
+        title = f"links of node {node}, {host.hostname}" if several else "links"
+        head = ("rate", "95 %", "")
+        if rows:
+            grids.append(Grid(title, head, rows, frozenset({0, 2, 3}), first="link", prose=True))
     # The same exchange inside each of several nodes is one.
     measured = (curve for curve in reading.exchanges if curve.sizes)
     kinds = group_by(measured, lambda curve: (curve.backend, curve.nodes, curve.ranks))
     grids += [_curve(curves, several) for curves in kinds.values()]
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
     # Machines that are like the same types in the same way share a table.
-    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    tables: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for likeness in reading.nearest:
-        rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
-        tables.setdefault(rows, []).append(likeness.hostname)
+        alike = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
+        tables.setdefault(alike, []).append(likeness.hostname)
     for alike, names in tables.items():
         title = f"{join_names(list(dict.fromkeys(names)))} most like" if several else "most like"
         grids.append(
@@ -159,39 +144,44 @@ def machines_grid(hosts: Sequence[Host]) -> Grid:
 
 def _facts(host: Host) -> Iterator[tuple[str, str]]:
     """What a host is, as labelled lines."""
-    kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
+    kind = _join(host.cloud, host.instance, between=" ") or UNKNOWN
     source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
-    numa = (
-        f", {host.numa_nodes} NUMA nodes"
-        if host.numa_nodes is not None and host.numa_nodes > 1
-        else ""
-    )
+    numa = f"{host.numa_nodes} NUMA nodes" if (host.numa_nodes or 0) > 1 else ""
     cores = f"{UNKNOWN} number of cores" if host.cores is None else f"{host.cores} cores"
     yield "type", f"{kind}{source}"
-    yield "CPU", f"{host.cpu or 'model unknown'}, {cores}{numa}"
+    yield "CPU", _join(host.cpu or "model unknown", cores, numa)
     yield "memory", UNKNOWN if host.memory_bytes is None else format_bytes(host.memory_bytes)
-    if limits := _limits(host.limits):
-        yield "limits", limits
+    if host.limits is not None:
+        cpus, memory, reads = (
+            host.limits.cpus,
+            host.limits.memory_bytes,
+            host.limits.read_bytes_per_second,
+        )
+        if limits := _join(
+            "" if cpus is None else f"{cpus:g} CPUs",
+            "" if memory is None else f"{format_bytes(memory)} of memory",
+            "" if reads is None else f"reads at {format_rate(reads)}",
+        ):
+            yield "limits", limits
     yield "GPUs", _gpus(host.gpus)
-    if routes := _routes(host):
-        yield "GPU links", routes
+    kinds: dict[str, list[str]] = {}
+    for route in host.routes:
+        lanes = format_count(route.nvlinks, "NVLink") if route.nvlinks else route.kind
+        kinds.setdefault(lanes, []).append(f"{route.a}-{route.b}")
+    if len(kinds) == 1:
+        yield "GPU links", f"{next(iter(kinds))} between all pairs"
+    elif kinds:
+        pairs = (f"{kind}: {join_names(names, most=8)}" for kind, names in kinds.items())
+        yield "GPU links", "; ".join(pairs)
     yield "network", "; ".join(map(_nic, host.nics)) or UNKNOWN
     yield "disk", "; ".join(map(_disk, host.disks)) or host.disk or UNKNOWN
     kernel = f"Linux {host.kernel}" if host.kernel else ""
-    yield "system", ", ".join(part for part in (kernel, host.virtualization) if part) or UNKNOWN
+    yield "system", _join(kernel, host.virtualization) or UNKNOWN
 
 
-def _limits(limits: Limits | None) -> str:
-    if limits is None:
-        return ""
-    known = [
-        "" if limits.cpus is None else f"{limits.cpus:g} CPUs",
-        "" if limits.memory_bytes is None else f"{format_bytes(limits.memory_bytes)} of memory",
-        ""
-        if limits.read_bytes_per_second is None
-        else f"reads at {format_rate(limits.read_bytes_per_second)}",
-    ]
-    return ", ".join(part for part in known if part)
+def _join(*parts: str | None, between: str = ", ") -> str:
+    """Those that are known."""
+    return between.join(filter(None, parts))
 
 
 def _gpus(gpus: Sequence[Gpu]) -> str:
@@ -202,53 +192,28 @@ def _gpus(gpus: Sequence[Gpu]) -> str:
         memory = UNKNOWN if gpu.memory_bytes is None else format_bytes(gpu.memory_bytes)
         link = f", PCIe {gpu.pcie}" if gpu.pcie else ""
         most = f" (of {gpu.pcie_max})" if gpu.pcie_max and gpu.pcie_max != gpu.pcie else ""
-        text = (
-            f"{gpu.name}, {memory} each{link}{most}"
-            if gpu.fault is None
-            else f"{gpu.name}, does not answer"
-        )
+        text = f"{gpu.name}, does not answer"
+        if gpu.fault is None:
+            text = f"{gpu.name}, {memory} each{link}{most}"
         kinds.setdefault(text, []).append(gpu.index)
-    drivers = {gpu.driver for gpu in gpus if gpu.driver}
+    alike = [f"{len(indices)} × {text}" for text, indices in kinds.items()]
     return "; ".join(
-        [
-            *(f"{len(indices)} × {text}" for text, indices in kinds.items()),
-            *(f"driver {d}" for d in sorted(drivers)),
-        ]
+        [*alike, *(f"driver {d}" for d in sorted({g.driver for g in gpus if g.driver}))]
     )
-
-
-def _routes(host: Host) -> str:
-    kinds: dict[str, list[str]] = {}
-    for route in host.routes:
-        lanes = format_count(route.nvlinks, "NVLink") if route.nvlinks else route.kind
-        kinds.setdefault(lanes, []).append(f"{route.a}-{route.b}")
-    if len(kinds) == 1:
-        return f"{next(iter(kinds))} between all pairs"
-    return "; ".join(f"{kind}: {join_names(pairs, most=8)}" for kind, pairs in kinds.items())
 
 
 def _nic(nic: Nic) -> str:
     rate = "rate not stated" if nic.bytes_per_second is None else format_bits(nic.bytes_per_second)
     driver = f" ({nic.driver})" if nic.driver else ""
-    return f"{nic.name}{driver} {rate}" + (f", RDMA {nic.rdma}" if nic.rdma else "")
+    return _join(f"{nic.name}{driver} {rate}", nic.rdma and f"RDMA {nic.rdma}")
 
 
 def _disk(disk: Disk) -> str:
-    what = f"{disk.filesystem or UNKNOWN} on {disk.device or UNKNOWN}"
-    model = f", {disk.model}" if disk.model else ""
-    size = "" if disk.size_bytes is None else f", {format_bytes(disk.size_bytes)}"
-    free = "" if disk.free_bytes is None else f", {format_bytes(disk.free_bytes)} free"
-    return f"{what}{model}{size}{free}"
-
-
-def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]:
-    """One table for all links of one host, each group of links on a line."""
-    rows = link_rows([link for link in reading.links if link.node == node])
-    title = f"links of node {node}, {host.hostname}" if several else "links"
-    return (
-        [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link", prose=True)]
-        if rows
-        else []
+    return _join(
+        f"{disk.filesystem or UNKNOWN} on {disk.device or UNKNOWN}",
+        disk.model,
+        None if disk.size_bytes is None else format_bytes(disk.size_bytes),
+        None if disk.free_bytes is None else f"{format_bytes(disk.free_bytes)} free",
     )
 
 
@@ -260,15 +225,17 @@ def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
 
 def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:
     slowest = min(members, key=lambda link: link.rate.value)
-    network = slowest.part == "streams"
-    value, spread = (
-        bits_parts(slowest.rate) if network else split_spread(slowest.rate, slowest.unit)
-    )
+    fastest = max(members, key=lambda link: link.rate.value)
+    value, spread = _rate_parts(slowest.rate, slowest.unit, slowest.part == "streams")
     if len(members) == 1:
         return name, value, spread, slowest.member
-    fastest = max(members, key=lambda link: link.rate.value)
-    best, _ = bits_parts(fastest.rate) if network else split_spread(fastest.rate, fastest.unit)
+    best, _ = _rate_parts(fastest.rate, fastest.unit, slowest.part == "streams")
     return name, value, spread, f"{slowest.member}, slowest of {len(members)}; fastest {best}"
+
+
+def _rate_parts(rate: Interval, unit: Unit, is_network: bool) -> tuple[str, str]:
+    """Value and spread, of networks in bits."""
+    return bits_parts(rate) if is_network else split_spread(rate, unit)
 
 
 ProbedSide = tuple[str, Probe]
@@ -306,13 +273,8 @@ def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
             (name, *split_spread(old, each["unit"]), *split_spread(new, each["unit"]), shown)
         )
         changed += [f"{name} {shown}"] if each["differs"] else []
-    grid = Grid(
-        "",
-        ("before", "95 %", "after", "95 %", "change"),
-        tuple(rows),
-        frozenset({0}),
-        first="figure",
-    )
+    head = ("before", "95 %", "after", "95 %", "change")
+    grid = Grid("", head, tuple(rows), frozenset({0}), first="figure")
     verdict = f"{join_names(changed)}." if changed else "No figure differs beyond its noise."
     return Page(
         title=f"{before[0]} and {after[0]}", verdict=(verdict,), grids=(grid,) if rows else ()
@@ -348,44 +310,29 @@ def _fit(curve: Curve) -> str:
             f"One latency and one bandwidth do not describe this curve: their best fit {misses}. Use the table; the "
             "library changes its protocol between sizes, or something disturbed it."
         )
-    alpha = format_quantity(_error_interval(fit.alpha_seconds, fit.alpha_error), "seconds")
-    beta = format_quantity(
-        _error_interval(fit.bytes_per_second, fit.bytes_per_second_error), "bytes/s"
+    latency = Interval(value=fit.alpha_seconds).symmetric(fit.alpha_error)
+    bandwidth = Interval(value=fit.bytes_per_second).symmetric(fit.bytes_per_second_error)
+    return (
+        f"As a ring: latency {format_quantity(latency, 'seconds')} per hop, bandwidth "
+        f"{format_quantity(bandwidth, 'bytes/s')} per link (standard errors); it {misses}."
     )
-    return f"As a ring: latency {alpha} per hop, bandwidth {beta} per link (standard errors); it {misses}."
-
-
-def _error_interval(value: float, error: float) -> Interval:
-    return Interval(value=value, low=value - error, high=value + error)
 
 
 def _comparison(comparison: Comparison, several: bool) -> Grid:
     gpus = f"GPUs: {comparison.gpus_measured or UNKNOWN} here, {comparison.gpus_catalog or UNKNOWN} in the catalog."
     source = f"Catalog of {comparison.as_of}: {comparison.source}."
-    below = " ".join(part for part in (gpus, source, comparison.notes) if part)
-    title = (
-        f"{comparison.hostname} against {comparison.instance}"
-        if several
-        else f"against {comparison.instance}"
-    )
+    below = _join(gpus, source, comparison.notes, between=" ")
+    title = f"{comparison.hostname} " if several else ""
+    head = ("measured", "catalog", "ratio", "")
     rows = tuple(map(_comparison_row, comparison.rows))
-    return Grid(
-        title,
-        ("measured", "catalog", "ratio", ""),
-        rows,
-        frozenset({0, 4}),
-        below,
-        "what",
-        prose=True,
-    )
+    title += f"against {comparison.instance}"
+    return Grid(title, head, rows, frozenset({0, 4}), below, "what", prose=True)
 
 
 def _comparison_row(row: Compared) -> tuple[str, ...]:
     found = fact = UNKNOWN
     if row.measured is not None:
-        value, spread = (
-            bits_parts(row.measured) if row.network else split_spread(row.measured, row.unit)
-        )
+        value, spread = _rate_parts(row.measured, row.unit, row.network)
         counted = row.measured.low == row.measured.high and row.measured.low is not None
         found = value if counted else f"{value} {spread}"
     if row.catalog is not None:
@@ -396,9 +343,7 @@ def _comparison_row(row: Compared) -> tuple[str, ...]:
 
 def _nearness(near: Near) -> str:
     missing = f"not compared: {', '.join(near.not_compared)}" if near.not_compared else ""
-    return "; ".join(
-        part for part in (*near.differs, "" if near.differs else "the same shape", missing) if part
-    )
+    return _join(*(near.differs or ("the same shape",)), missing, between="; ")
 
 
 def _sentence(finding: Finding, several: bool) -> str:
@@ -433,13 +378,8 @@ def notes(probe: Probe, reading: Reading) -> tuple[tuple[str, str], ...]:
         found.append(("unknown", "no link was measured"))
     found += [("note", text) for text in (*probe.notes, *reading.notes)]
     when = probe.created.replace("T", " ")[:16]
-    found.append(
-        (
-            "probed",
-            f"{when} UTC, in {format_seconds(probe.elapsed_seconds)}, Stash {probe.stash_version}",
-        )
-    )
-    return tuple(found)
+    took = format_seconds(probe.elapsed_seconds)
+    return (*found, ("probed", f"{when} UTC, in {took}, Stash {probe.stash_version}"))
 
 
 # The document that ``stash probe --json`` prints: a contract with other programs, see docs/probe.md. What is not

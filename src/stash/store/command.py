@@ -85,7 +85,7 @@ def verify(options: StoreVerifyOptions) -> None:
     from stash.store.storing import make_progress, open_chosen_store
 
     opened = open_chosen_store(options.url)
-    whole, suspects = verified(opened, make_progress("read", options.quiet))
+    whole, suspects = verified(opened, make_progress(options.quiet))
     for each in suspects:
         why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
         print(printable_line(why, 600))
@@ -151,7 +151,7 @@ def query(options: QueryOptions) -> None:
             raise UserError("a table is for a screen; save --format csv or json")
     target = None if output is None else answer_file(output)
     opened = open_chosen_store(options.store)
-    with queried(opened, options.sql, make_progress("read", options.quiet)) as answer:
+    with queried(opened, options.sql, make_progress(options.quiet)) as answer:
         if target is not None:
             write_output(target, _text(answer, how))
             print_written(target, False)

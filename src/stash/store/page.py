@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
@@ -18,31 +18,40 @@ _WIDEST = 28
 """Columns of a name in a list; an id, which people type, is whole."""
 _UNKNOWN = "?"
 _NONE = "-"
-Named = dict[str, Any]
 
 
 def artefact_listing(rows: Sequence[TableRow], width: int | None = None) -> Listing:
     """The list of artefacts, of rows of that table, in the columns that fit ``width``."""
     names = [column.name for column in TABLES["artefacts"]]
-    each = [dict(zip(names, row, strict=True)) for row in rows]
-    columns: list[tuple[str, int, Callable[[Named], str]]] = [
-        ("id", 0, _id),
-        ("made (UTC)", 0, lambda row: str(row["created"])[:16].replace("T", " ")),
-        ("what", 0, lambda row: row["name"]),
-        ("ranks", 2, _ranks),
-        ("machine", 4, lambda row: row["machine"] or (_NONE if row["kind"] == "fix" else _UNKNOWN)),
-        ("step", 0, _step),
-        ("samples/s", 3, _rate),
-        ("most", 1, _main_finding),
-    ]
-    first, *heads = (head for head, _, _ in columns)
-    cells = tuple(
-        (printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:]))
-        for row in each
-    )
-    ranks = tuple(rank for _, rank, _ in columns)
+    heads = ("made (UTC)", "what", "ranks", "machine", "step", "samples/s", "most")
+    cells = tuple(_artefact_cells(dict(zip(names, row, strict=True))) for row in rows)
+    ranks = (0, 0, 0, 2, 4, 0, 3, 1)
     texts = frozenset({0, 1, 2, 4, 7})
-    return make_listing(Grid("", tuple(heads), cells, texts, first=first, ranks=ranks), width)
+    return make_listing(Grid("", heads, cells, texts, first="id", ranks=ranks), width)
+
+
+def _artefact_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    kind = row["kind"]
+    step, rate, ranks, machine = _UNKNOWN, _UNKNOWN, _NONE, _UNKNOWN
+    if kind == "probe":
+        step = _NONE
+    elif row["step_seconds"] is not None:
+        step = format_seconds(row["step_seconds"])
+    if kind != "profile":
+        rate = _NONE
+    elif row["samples_per_second"] is not None:
+        rate = format_pace(row["samples_per_second"])
+    if row["ranks"] is not None:
+        ranks = str(row["ranks"])
+        ranks += "" if row["nodes"] in (None, 1) else f" on {row['nodes']}"
+    if kind == "fix":
+        machine = _NONE
+    made = str(row["created"])[:16].replace("T", " ")
+    id = str(row["id"])
+    # a file's own name is no hash
+    shown = id if str(row["file"]).startswith(id) else id[:SHOWN]
+    texts = (made, row["name"], ranks, row["machine"] or machine, step, rate, _main_finding(row))
+    return printable_line(shown), *map(_short, texts)
 
 
 def answer_listing(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:
@@ -58,36 +67,13 @@ def answer_listing(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Lis
     return make_listing(Grid("", tuple(others), cells, texts, first=first))
 
 
-def _id(row: Named) -> str:
-    id = str(row["id"])
-    return id if str(row["file"]).startswith(id) else id[:SHOWN]  # a file's own name is no hash
-
-
 def _short(text: str) -> str:
     shown = Text(printable_line(text))
     shown.truncate(_WIDEST, overflow="ellipsis")
     return shown.plain
 
 
-def _ranks(row: Named) -> str:
-    if row["ranks"] is None:
-        return _NONE
-    return str(row["ranks"]) if row["nodes"] in (None, 1) else f"{row['ranks']} on {row['nodes']}"
-
-
-def _step(row: Named) -> str:
-    if row["kind"] == "probe":
-        return _NONE
-    return _UNKNOWN if row["step_seconds"] is None else format_seconds(row["step_seconds"])
-
-
-def _rate(row: Named) -> str:
-    if row["kind"] != "profile":
-        return _NONE
-    return _UNKNOWN if row["samples_per_second"] is None else format_pace(row["samples_per_second"])
-
-
-def _main_finding(row: Named) -> str:
+def _main_finding(row: dict[str, Any]) -> str:
     """What dominates, of a profile or a trace; how many findings, of a probe; how many changes are kept, of a fix."""
     if row["kind"] == "fix":
         return f"fix, {row['findings'] or 0} kept"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from stash.core.documents import FIX, PROBE, TRACE
 from stash.core.errors import StashError, StoreError, UserError, one_line
@@ -70,11 +70,10 @@ class ArtefactStorage:
                 found = self.system.ls(self.root, detail=True)
             except FileNotFoundError:
                 raise UserError(f"there is no store {self.url}, or nothing in it yet") from None
-        if [each["name"] for each in found if each.get("type") == "file"] == [self.root]:
+        files = [str(each["name"]) for each in found if each.get("type") == "file"]
+        if files == [self.root]:
             raise UserError(f"{self.url} is a file; a store is a folder or a URL")
-        return [
-            str(each["name"]).rsplit("/", 1)[-1] for each in found if each.get("type") == "file"
-        ]
+        return [file.rsplit("/", 1)[-1] for file in files]
 
     def modified_seconds(self, name: str) -> float:
         """When a file was written last, in seconds since 1970; 0 where that is unknown."""
@@ -110,13 +109,14 @@ class ArtefactStorage:
 
     def _put_file(self, path: Path, content: bytes, new: bool) -> None:
         """By a name of its own first: fsspec would show a file of this machine before it is whole."""
+        root = Path(self.root)
         try:
-            if not Path(self.root).is_dir():
-                Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UserError(f"{self.url} is no folder; a store is a folder or a URL") from None
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            if not Path(self.root).is_dir():
-                raise UserError(f"{self.url} is no folder; a store is a folder or a URL") from None
             raise StoreError(
                 f"cannot write the store {self.url}: {path.parent} is no folder"
             ) from None
@@ -127,21 +127,17 @@ class ArtefactStorage:
                 write_whole(path, content)
 
     def _put_object(self, path: str, content: bytes, new: bool) -> None:
-        if new and self._holds(path, len(content)):
-            return
+        if new:
+            # one that was cut short is put again
+            with suppress(FileNotFoundError):
+                if self.system.info(path).get("size") == len(content):
+                    return
         if not _OBJECTS.intersection(self._protocols):
             self.system.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
         try:
             self.system.pipe_file(path, content)
         except FileNotFoundError as error:
             raise StoreError(f"cannot write the store {self.url}: {one_line(error)}") from None
-
-    def _holds(self, path: str, size: int) -> bool:
-        """Whether the file is there and whole: one that was cut short is put again."""
-        try:
-            return bool(self.system.info(path).get("size") == size)
-        except FileNotFoundError:
-            return False
 
     def place(self, name: str) -> str:
         """Where a file is, in one way of writing it."""
@@ -202,16 +198,8 @@ _ID = 24
 _UNDATED = "00000000T000000Z"
 """For an artefact whose date cannot be read."""
 _NAME = re.compile(
-    rf"(?P<moment>\d{{8}}T\d{{6}}Z)-(?P<id>[0-9a-f]{{{_ID}}})(?P<suffix>{'|'.join(map(re.escape, SUFFIXES))})"
+    rf"\d{{8}}T\d{{6}}Z-(?P<id>[0-9a-f]{{{_ID}}})(?:{'|'.join(map(re.escape, SUFFIXES))})"
 )
-
-
-class StoredName(NamedTuple):
-    """The parts of a name that a store gave."""
-
-    moment: str
-    id: str
-    suffix: str
 
 
 def name_of(content: bytes, created: str, suffix: str) -> str:
@@ -224,10 +212,10 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_ID]
 
 
-def parse_stored_name(name: str) -> StoredName | None:
-    """The parts of ``name``; ``None`` of a file that was put into the store under a name of its own."""
+def stored_id(name: str) -> str | None:
+    """The id in a name that a store gave; ``None`` of a file that was put there under a name of its own."""
     found = _NAME.fullmatch(name)
-    return None if found is None else StoredName(**found.groupdict())
+    return None if found is None else found["id"]
 
 
 def is_artefact(name: str) -> bool:
@@ -237,14 +225,12 @@ def is_artefact(name: str) -> bool:
 
 def id_of(name: str) -> str:
     """What people call the artefact of this name: its id, or a file's own name without its ending."""
-    known = parse_stored_name(name)
-    return known.id if known is not None else name_stem(name)
+    return stored_id(name) or name_stem(name)
 
 
 def name_stem(name: str) -> str:
     """A file's name without the ending of its kind."""
-    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
-    return name.removesuffix(suffix)
+    return re.sub(rf"(?:{'|'.join(map(re.escape, SUFFIXES))})$", "", name)
 
 
 def match_name(word: str, names: Sequence[str], where: str) -> str:

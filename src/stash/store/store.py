@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from stash.core.artefact import Artefact
 from stash.core.documents import MAX_BYTES
 from stash.core.errors import ArtefactError, StashError, StoreError
 from stash.core.files import is_half, parse_json
+from stash.core.records.base import SUFFIX
 from stash.core.records.profile import Profile
 from stash.core.secrets import mask_text
 from stash.store import storage
@@ -56,11 +57,9 @@ def rows_of(name: str, content: bytes | None) -> TableRows | None:
             fits(table, row) and row[0] == id_of(name) for row in rows
         ):
             return None
-    return (
-        {table: found[table] for table in DERIVED}
-        if [row[1] for row in found[HEAD]] == [name]
-        else None
-    )
+    if [row[1] for row in found[HEAD]] != [name]:
+        return None
+    return {table: found[table] for table in DERIVED}
 
 
 # An artefact is put first and its digest after it: should the second fail, nothing is lost.
@@ -93,7 +92,7 @@ class Store:
     def put(self, content: bytes, source: str) -> str:
         """Keep an artefact's bytes as they are; its name here. Raises ArtefactError if they are none."""
         found = artefacts.decode_artefact(content, source)
-        suffix = artefacts.suffix_of(found)
+        suffix = artefacts.file_of(found).kind.suffix
         name = storage.name_of(content, found.created, suffix)
         self.storage.put(name, content, new=True)
         with suppress(StashError):  # a cache: whoever reads the artefact derives the same
@@ -104,8 +103,8 @@ class Store:
         """What there is; one round trip, but for files under names of their own."""
         found = self.storage.names()
         called = [name for name in found if storage.is_artefact(name)]
-        stored = sorted((name for name in called if storage.parse_stored_name(name)), reverse=True)
-        loose = [name for name in called if not storage.parse_stored_name(name)]
+        stored = sorted((name for name in called if storage.stored_id(name)), reverse=True)
+        loose = [name for name in called if not storage.stored_id(name)]
         if len(loose) > 1:
             loose.sort(key=self.storage.modified_seconds, reverse=True)
         return Contents(stored, loose, [name for name in found if not storage.is_artefact(name)])
@@ -121,8 +120,7 @@ class Store:
             content = self.storage.read(name, MAX_BYTES)
         except FileNotFoundError:
             raise StoreError(f"{name} is gone from {self.url}", code="artefact_missing") from None
-        known = storage.parse_stored_name(name)
-        if known is not None and storage.digest_of(content) != known.id:
+        if storage.stored_id(name) not in (None, storage.digest_of(content)):
             raise ArtefactError(
                 f"{self.url}/{name} is damaged: its content is not what its name says; "
                 f"`stash store verify {self.url}` looks at all",
@@ -136,12 +134,18 @@ class Store:
 
     def rows(self, wanted: Sequence[str]) -> Iterator[TableRows]:
         """The same with the rows of all tables but blocks. What is derived again is kept, if it can be."""
-        for name, content in self._digests(wanted):
+        paths = {path_of(name): name for name in wanted if storage.stored_id(name)}
+        for path, content in self.storage.read_each(list(paths)):
+            name = paths[path]
             rows = rows_of(name, content)
-            if rows is None and (rows := self._derive(name)) and storage.parse_stored_name(name):
+            if rows is None and (rows := self._derive(name)):
                 with suppress(StoreError):
                     self._put_digest(name, rows)
             if rows:
+                yield rows
+        for name in wanted:
+            # one under a name of its own may change, so no digest is kept
+            if not storage.stored_id(name) and (rows := self._derive(name)):
                 yield rows
 
     def blocks(self, wanted: Sequence[str]) -> Iterator[list[TableRow]]:
@@ -149,32 +153,23 @@ class Store:
         from stash.store.rows import block_rows
 
         for name in wanted:
-            found = self._load_readable(name) if name.endswith(storage.SUFFIXES[0]) else None
-            if isinstance(found, Profile):
-                yield block_rows(found, storage.id_of(name))
-
-    def _digests(self, wanted: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-        paths = {path_of(name): name for name in wanted if storage.parse_stored_name(name)}
-        for path, content in self.storage.read_each(list(paths)):
-            yield paths[path], content
-        for name in wanted:
-            if not storage.parse_stored_name(name):  # it may change, so no digest is kept
-                yield name, None
-
-    def _load_readable(self, name: str) -> Artefact | None:
-        try:
-            return self.load(name)
-        except StashError as error:
-            self.unreadable[name] = str(error)
-            return None
+            if name.endswith(SUFFIX):
+                with self._note_unreadable(name):
+                    found = self.load(name)
+                    if isinstance(found, Profile):
+                        yield block_rows(found, id_of(name))
 
     def _derive(self, name: str) -> TableRows | None:
-        found = self._load_readable(name)
+        with self._note_unreadable(name):
+            return _derive_rows(name, self.load(name))
+        return None
+
+    @contextmanager
+    def _note_unreadable(self, name: str) -> Iterator[None]:
         try:
-            return None if found is None else _derive_rows(name, found)
+            yield
         except StashError as error:
             self.unreadable[name] = str(error)
-            return None
 
     def _put_digest(self, name: str, rows: TableRows) -> None:
         self.storage.put(path_of(name), encode_digest(name, rows), new=False)
@@ -202,17 +197,14 @@ def verify_store(
     """
     contents = store.contents()
     artefacts_there = [*contents.stored, *contents.loose]
-    suspects = [
-        Suspect(name, "its writer was ended before it was whole; nothing reads it")
-        if is_half(name)
-        else Suspect(name, "it is called like no artefact; nothing reads it")
-        for name in contents.others
-    ]
+    half = "its writer was ended before it was whole; nothing reads it"
+    other = "it is called like no artefact; nothing reads it"
+    suspects = [Suspect(name, half if is_half(name) else other) for name in contents.others]
     for done, name in enumerate(artefacts_there, 1):
-        why = _what_is_wrong(store, name)
-        suspects += [Suspect(name, why)] if why else []
+        if why := _what_is_wrong(store, name):
+            suspects.append(Suspect(name, why))
         progress(done, len(artefacts_there))
-    return len(artefacts_there) - (len(suspects) - len(contents.others)), suspects
+    return len(artefacts_there) + len(contents.others) - len(suspects), suspects
 
 
 def _what_is_wrong(store: Store, name: str) -> str:
@@ -224,10 +216,10 @@ def _what_is_wrong(store: Store, name: str) -> str:
         return ""  # removed meanwhile
     except StashError as error:
         return str(error)
-    known = storage.parse_stored_name(name)
-    if known is not None and storage.digest_of(content) != known.id:
+    known = storage.stored_id(name)
+    if known not in (None, storage.digest_of(content)):
         return "its content is not what its name says: it was changed after it was put here"
-    suffix = artefacts.suffix_of(found)
+    suffix = artefacts.file_of(found).kind.suffix
     if not name.endswith(suffix) or (
         known is not None and name != storage.name_of(content, found.created, suffix)
     ):

@@ -104,7 +104,7 @@ def past_probes(store: Store | None) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def make_progress(what: str, quiet: bool) -> Callable[[int, int], None]:
+def make_progress(quiet: bool) -> Callable[[int, int], None]:
     """Says on stderr how far it is, where that takes long enough to be asked, and nothing if ``quiet``."""
 
     def report(done: int, of: int) -> None:
@@ -113,7 +113,7 @@ def make_progress(what: str, quiet: bool) -> Callable[[int, int], None]:
             and of >= _WORTH_SAYING
             and (done == of or done % max(_WORTH_SAYING, of // 10) == 0)
         ):
-            print(f"{what} {done:,} of {of:,}", file=sys.stderr, flush=True)
+            print(f"read {done:,} of {of:,}", file=sys.stderr, flush=True)
 
     return report
 

@@ -10,8 +10,8 @@ from stash.core.units import format_seconds
 from stash.study.overview import missing_word
 from stash.study.results import NetworkTwin, StudyResult, find_twins
 from stash.study.status import StudyReading
-from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, make_ruler
-from stash.ui.charts.chart import Chart, Grid, Legend
+from stash.ui.charts.builders import BarPiece, Chart, LaneRow, lane_chart, make_ruler
+from stash.ui.charts.chart import Grid, Legend
 
 UNKNOWN = "–"
 _SPENT = (

@@ -17,7 +17,6 @@ from typer.core import TyperCommand, TyperGroup
 
 from stash.core.errors import StashError
 from stash.core.printable import printable_line
-from stash.ui.help import help_text, usage_pieces
 from stash.ui.options import Options, declarations
 
 
@@ -56,14 +55,21 @@ class _PlainHelp:
         return shown
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        from stash.ui.help import usage_pieces
+
         return usage_pieces(self.params)
 
     def format_help(self, context: Any, formatter: Any) -> None:
-        formatter.write(help_text(self, context))
+        formatter.write(self._write_help(context, False))
 
     def whole_help(self, context: Any) -> str:
         """What ``--help-all`` shows."""
-        return help_text(self, context, everything=True)
+        return self._write_help(context, True)
+
+    def _write_help(self, context: Any, everything: bool) -> str:
+        from stash.ui.help import help_text
+
+        return help_text(self, context, everything)
 
 
 class OneCommand(_PlainHelp, TyperCommand):

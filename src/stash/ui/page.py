@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stash.ui.charts.chart import Blank, Chart, Grid
+from stash.ui.charts.chart import Blank, Grid
+
+if TYPE_CHECKING:
+    from stash.ui.charts.builders import Chart
 
 
 @dataclass(frozen=True)
@@ -109,5 +113,5 @@ class Page:
             chart
             for chapter in self.chapters
             for chart in chapter.charts
-            if isinstance(chart, Chart)
+            if not isinstance(chart, Blank)
         )

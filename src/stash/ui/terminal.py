@@ -13,9 +13,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -136,21 +136,18 @@ def _strip_page(page: Page) -> Page:
     """Without what no terminal shows; charts of brief chapters become their tables."""
     shown = []
     for chapter in page.chapters:
-        if chapter.brief:
-            unknown = [
-                f"{each.title}: unknown, because {each.why}."
-                for each in chapter.charts
-                if isinstance(each, Blank)
-            ]
-            tables = [each.table for each in chapter.charts if not isinstance(each, Blank)]
-            shown.append(
-                replace(
-                    chapter,
-                    charts=(),
-                    grids=(*tables, *chapter.grids),
-                    points=(*unknown, *chapter.points),
-                )
-            )
+        if not chapter.brief:
+            continue
+        unknown: list[str] = []
+        tables: list[Grid] = []
+        for chart in chapter.charts:
+            if isinstance(chart, Blank):
+                unknown.append(f"{chart.title}: unknown, because {chart.why}.")
+            else:
+                tables.append(chart.table)
+        grids = (*tables, *chapter.grids)
+        points = (*unknown, *chapter.points)
+        shown.append(replace(chapter, charts=(), grids=grids, points=points))
     return replace(page, chapters=tuple(shown), parts=(), numbers=())
 
 
@@ -200,31 +197,22 @@ def paragraph(
 
 def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
     """Lines that belong together; blank ones go between."""
+    strong = [style_of(row) for row in page.rows if row.strong]
+    tone = strong[0] if len(strong) == 1 else ""
     yield _head(page, width)
-    tone = next((style_of(row) for row in page.rows if row.strong), "")
-    tone = tone if sum(row.strong for row in page.rows) == 1 else ""
-    yield [
-        line
-        for sentence in page.verdict
-        for line in paragraph(sentence, width, "", tone, bold=True)
-    ]
+    yield [line for text in page.verdict for line in paragraph(text, width, "", tone, bold=True)]
     if page.bar:
-        yield [
-            *stack_bar(page.bar, width, plain),
-            *([] if page.rows else legend(page.bar, width, plain)),
-        ]
+        keys = [] if page.rows else legend(page.bar, width, plain)
+        yield [*stack_bar(page.bar, width, plain), *keys]
     if page.rows:
         below = paragraph(page.below_rows, width, "  ", dim=True) if page.below_rows else []
         yield [*stall_lines(page.rows, width, plain), *below]
     for grid in page.grids:
         yield _grid(grid, width)
-    yield [
-        line for sentence in page.warnings for line in paragraph(sentence, width, "! ", _WARNING)
-    ]
-    steps = enumerate(page.next_steps, 1)
+    yield [line for text in page.warnings for line in paragraph(text, width, "! ", _WARNING)]
     yield [
         line
-        for number, step in steps
+        for number, step in enumerate(page.next_steps, 1)
         for line in paragraph(step, width, f"{number}. ", tone or "bold")
     ]
     for chapter in page.chapters:
@@ -300,17 +288,76 @@ def list_width() -> int | None:
 
 def make_listing(grid: Grid, width: int | None = None) -> Listing:
     """A table of one line a row, not indented, in as many columns as fit ``width`` (``None``: in all of them)."""
-    heads, columns, left_out = _fit_columns(grid, math.inf if width is None else width)
-    sizes = _column_widths((heads, *_cells(grid, columns)))
-    lines = _lines(grid, heads, columns, sizes, 0)
-    return Listing(Text("\n").join(lines), sum(sizes) + len(GAP) * (len(sizes) - 1), left_out)
+    fit = _fit_columns(grid, math.inf if width is None else width)
+    return Listing(Text("\n").join(fit.lines(0)), fit.width, fit.left_out)
+
+
+class _Columns(NamedTuple):
+    """The columns of a table that are shown."""
+
+    cells: list[list[str]]
+    """Its rows; the heads are the first."""
+    are_texts: list[bool]
+    """Whether a column stands to the left: others are numbers."""
+    left_out: tuple[str, ...] = ()
+    """Heads of the columns that did not fit."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Columns of the screen that each column of the table takes: letters of some scripts take two."""
+        return [max(map(cell_len, column)) for column in zip(*self.cells, strict=True)]
+
+    @property
+    def width(self) -> int:
+        sizes = self.sizes
+        return sum(sizes) + len(GAP) * (len(sizes) - 1)
+
+    @property
+    def rule(self) -> Text:
+        return Text(" " * INDENT + "─" * self.width, style="dim")
+
+    def pick(self, columns: Sequence[int]) -> _Columns:
+        cells = [[row[at] for at in columns] for row in self.cells]
+        return _Columns(cells, [self.are_texts[at] for at in columns])
+
+    def lines(self, indent: int = INDENT) -> list[Text]:
+        """The head and the rows."""
+        sizes = self.sizes
+        lines = []
+        for number, row in enumerate(self.cells):
+            line = Text(" " * indent)
+            for place, (text, size) in enumerate(zip(row, sizes, strict=True)):
+                pad = " " * (size - cell_len(text))
+                shown = text + pad if self.are_texts[place] else pad + text
+                style = _JUDGING.get(text, "") if number else "dim"
+                line.append(GAP if place else "").append(shown, style=style)
+            line.rstrip()
+            lines.append(line)
+        return lines
+
+
+def _fit_columns(grid: Grid, width: float) -> _Columns:
+    """The columns that fit, those of the highest ranks left out first; empty ones are not shown."""
+    cells = [[grid.first, *grid.head], *map(list, grid.rows)]
+    texts = grid.texts or {0}
+    every = _Columns(cells, [at in texts for at in range(len(cells[0]))])
+    shown = [at for at, column in enumerate(zip(*cells, strict=True)) if any(column)]
+    ranks = grid.ranks or (0,) * len(cells[0])
+    left_out: list[int] = []
+    fit = every.pick(shown)
+    while fit.width > width and any(ranks[at] for at in shown):
+        left_out.append(max(shown, key=ranks.__getitem__))
+        shown.remove(left_out[-1])
+        fit = every.pick(shown)
+    return fit._replace(left_out=tuple(cells[0][at] for at in sorted(left_out)))
 
 
 def _grid(grid: Grid, width: int) -> list[Text]:
     """A table with its title; its sentences beside or below the rows, and columns that do not fit left out."""
     if not grid.rows:
         return []
-    if grid.upright and INDENT + sum(_column_widths(grid.rows)) + 2 * len(grid.head) > width:
+    every = _Columns([["", *("" for _ in grid.head)], *map(list, grid.rows)], [])
+    if grid.upright and INDENT + every.width > width:
         lines: list[Text] = []
         for number, head in enumerate(grid.head, 1):
             lines += [*([Text()] if lines else []), Text(" " * INDENT).append(head, style="bold")]
@@ -327,34 +374,28 @@ def _grid(grid: Grid, width: int) -> list[Text]:
 
 def _split_grid(grid: Grid, width: int) -> list[Text]:
     """In parts, the first column in each, where even the columns that must stay do not fit."""
-    heads, columns, left_out = _fit_columns(grid, width - INDENT)
-    sizes = _column_widths((heads, *_cells(grid, columns)))
-    parts: list[list[int]] = [[]]
-    room = width - INDENT - sizes[0]
-    for at, size in enumerate(sizes[1:], 1):
-        if parts[-1] and len(GAP) + size > room:
-            parts.append([])
-            room = width - INDENT - sizes[0]
+    fit = _fit_columns(grid, width - INDENT)
+    first, *sizes = fit.sizes
+    parts: list[list[int]] = [[0]]
+    room = width - INDENT - first
+    for at, size in enumerate(sizes, 1):
+        if len(parts[-1]) > 1 and len(GAP) + size > room:
+            parts.append([0])
+            room = width - INDENT - first
         parts[-1].append(at)
         room -= len(GAP) + size
     lines: list[Text] = []
-    for part in parts:
-        of_part = [0, *part]
-        lines += [Text()] if lines and any(heads[at] for at in of_part) else []
-        lines += _lines(
-            grid,
-            [heads[at] for at in of_part],
-            [columns[at] for at in of_part],
-            [sizes[at] for at in of_part],
-            INDENT,
-        )
-    if left_out:
-        every = _column_widths(((grid.first, *grid.head), *grid.rows))
-        wide = INDENT + sum(every) + len(GAP) * (len(every) - 1)
-        names = ", ".join(dict.fromkeys(left_out))
-        lines += paragraph(
-            f"Left out: {names} (needs {wide} columns; in a pipe, COLUMNS={wide}).", width, dim=True
-        )
+    for part in map(fit.pick, parts):
+        lines += [Text()] if lines and any(part.cells[0]) else []
+        lines += part.lines()
+        if grid.total:
+            lines.insert(len(lines) - 1, part.rule)
+    if fit.left_out:
+        every = _Columns([[grid.first, *grid.head], *map(list, grid.rows)], [])
+        wide = INDENT + every.width
+        names = ", ".join(dict.fromkeys(fit.left_out))
+        needs = f"Left out: {names} (needs {wide} columns; in a pipe, COLUMNS={wide})."
+        lines += paragraph(needs, width, dim=True)
     return lines
 
 
@@ -365,111 +406,46 @@ def _wrap_last_column(grid: Grid, width: int) -> list[Text]:
         grid,
         head=grid.head[:-1],
         rows=tuple(row[:-1] for row in grid.rows),
-        ranks=grid.ranks[:last] if grid.ranks else (),
+        ranks=grid.ranks[:last],
     )
-    heads, columns, left_out = _fit_columns(rest, width - INDENT)
-    dropped = [at for at in range(1, last) if grid.head[at - 1] in left_out]
-    prose = [
-        "; ".join(
-            filter(
-                None, (row[last], *(f"{grid.head[at - 1]}: {row[at]}" for at in dropped if row[at]))
-            )
-        )
-        for row in grid.rows
-    ]
-    sizes = _column_widths((heads, *_cells(rest, columns)))
-    most = max(_LEAST_OF_FIRST, width - INDENT - sum(sizes[1:]) - len(GAP) * (len(sizes) - 1))
-    firsts = [
-        [row[0]]
-        if cell_len(row[0]) <= most
-        else textwrap.wrap(row[0], most, break_on_hyphens=False) or [""]
-        for row in rest.rows
-    ]
-    rest = replace(
-        rest, rows=tuple((first[0], *row[1:]) for first, row in zip(firsts, rest.rows, strict=True))
-    )
-    sizes = _column_widths((heads, *_cells(rest, columns)))
-    left = INDENT + sum(sizes) + len(GAP) * len(sizes)
+    fit = _fit_columns(rest, width - INDENT)
+    dropped = [at for at in range(1, last) if grid.head[at - 1] in fit.left_out]
+    prose = []
+    for texts in grid.rows:
+        others = (f"{grid.head[at - 1]}: {texts[at]}" for at in dropped if texts[at])
+        prose.append("; ".join(filter(None, (texts[last], *others))))
+    most = max(_LEAST_OF_FIRST, width - INDENT - (fit.width - fit.sizes[0]))
+    firsts = []
+    for cells in fit.cells[1:]:
+        wrapped = textwrap.wrap(cells[0], most, break_on_hyphens=False) or [""]
+        firsts.append([cells[0]] if cell_len(cells[0]) <= most else wrapped)
+        cells[0] = firsts[-1][0]
+    left = INDENT + fit.width + len(GAP)
     room = width - left
-    lines_beside = _MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2
-    # a name that is broken in two is no name
-    fits = [
-        room > 0
-        and cell_len(text) <= lines_beside * room
-        and all(cell_len(word) <= room for word in text.split())
-        for text in prose
-    ]
+    first = fit.sizes[0]
+    under = INDENT + first + len(GAP) if first <= 3 * INDENT else 3 * INDENT
+    fits = [_stands_beside(text, room) for text in prose]
     mostly = 2 * sum(fits) > len(fits)
-    under = INDENT + sizes[0] + len(GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
-    head, *rows = _lines(rest, heads, columns, sizes, INDENT)
-    lines = [
-        Text(head.plain + " " * (left - head.cell_len) + grid.head[-1], style="dim")
-        if mostly
-        else head
-    ]
-    for row, first, text, fit in zip(rows, firsts, prose, fits, strict=True):
+    head, *rows = fit.lines()
+    lines = [_append_at(head, left, grid.head[-1]) if mostly else head]
+    for row, begins, text, is_short in zip(rows, firsts, prose, fits, strict=True):
         if grid.total and row is rows[-1]:
-            lines.append(_rule_line(sizes))
-        beside = mostly and fit
+            lines.append(fit.rule)
+        beside = mostly and is_short
         words = textwrap.wrap(text, room if beside else width - under, break_on_hyphens=False)
-        if beside and words:
-            row.append(" " * (left - row.cell_len) + words.pop(0), style="dim")
-        lines.append(row)
-        for more in first[1:]:
-            lines.append(Text(" " * INDENT + more))
-            if beside and words:
-                lines[-1].append(" " * (left - lines[-1].cell_len) + words.pop(0), style="dim")
+        for line in (row, *(Text(" " * INDENT + more) for more in begins[1:])):
+            lines.append(_append_at(line, left, words.pop(0)) if beside and words else line)
         lines += [Text(" " * (left if beside else under) + line, style="dim") for line in words]
     for line in lines:
         line.rstrip()
     return lines
 
 
-def _fit_columns(grid: Grid, width: float) -> tuple[list[str], list[int], tuple[str, ...]]:
-    """Heads and numbers of the columns that fit, and heads of those left out; empty columns are not shown."""
-    heads = [grid.first, *grid.head]
-    shown = [at for at in range(len(heads)) if heads[at] or any(row[at] for row in grid.rows)]
-    ranks = grid.ranks or (0,) * len(heads)
-    left_out = []
-    while any(ranks[at] for at in shown):
-        sizes = _column_widths(([heads[at] for at in shown], *_cells(grid, shown)))
-        if sum(sizes) + len(GAP) * (len(shown) - 1) <= width:
-            break
-        last = max(shown, key=lambda at: ranks[at])
-        shown.remove(last)
-        left_out.append(last)
-    return [heads[at] for at in shown], shown, tuple(heads[at] for at in sorted(left_out))
+def _stands_beside(text: str, room: int) -> bool:
+    """Whether a sentence fits beside its row; a name that is broken in two is no name."""
+    most = (_MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2) * room
+    return room > 0 and cell_len(text) <= most and all(cell_len(w) <= room for w in text.split())
 
 
-def _cells(grid: Grid, columns: Sequence[int]) -> list[list[str]]:
-    return [[row[at] for at in columns] for row in grid.rows]
-
-
-def _column_widths(rows: Iterable[Sequence[str]]) -> list[int]:
-    """Columns of the screen that each column of the table takes: letters of some scripts take two."""
-    return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-
-
-def _lines(
-    grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequence[int], indent: int
-) -> list[Text]:
-    """The head and the rows; texts to the left, numbers to the right."""
-    lines = []
-    for number, cells in enumerate((heads, *_cells(grid, columns))):
-        line = Text(" " * indent)
-        for place, (text, size, at) in enumerate(zip(cells, sizes, columns, strict=True)):
-            left = at in grid.texts or (not at and not grid.texts)
-            style = "dim" if not number else _JUDGING.get(text, "")
-            pad = " " * (size - cell_len(text))
-            line.append(GAP if place else "").append(
-                text + pad if left else pad + text, style=style
-            )
-        line.rstrip()
-        lines.append(line)
-    if grid.total and not grid.prose:
-        lines.insert(len(lines) - 1, _rule_line(sizes))
-    return lines
-
-
-def _rule_line(sizes: Sequence[int]) -> Text:
-    return Text(" " * INDENT + "─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), style="dim")
+def _append_at(line: Text, column: int, text: str) -> Text:
+    return line.append(" " * (column - line.cell_len) + text, style="dim")

@@ -14,6 +14,7 @@ from stash.core.units import SECONDS, Scale, scale_for
 from stash.predict.forecast import Forecast
 from stash.ui.charts.builders import (
     CURVES,
+    Chart,
     PlotCurve,
     PlotPoint,
     Ruler,
@@ -21,7 +22,7 @@ from stash.ui.charts.builders import (
     make_ruler,
     plane_chart,
 )
-from stash.ui.charts.chart import Axis, Chart, Extent, Grid, Legend, Tick
+from stash.ui.charts.chart import Axis, Extent, Grid, Legend, Tick
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import next_bottleneck
 from stash.whatif.sweep import Point, SweptOption

@@ -3,16 +3,12 @@
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import UnixStreamServer
-from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import yaml
@@ -165,64 +161,6 @@ def test_a_step_that_got_slower_fails_and_the_comment_says_what_changed(runner):
     assert "<failure" in (runner.folder / "stash.xml").read_text()
 
 
-class Comments(BaseHTTPRequestHandler):
-    """GitHub's interface to the comments of one pull request."""
-
-    kept: ClassVar[list[dict[str, Any]]] = [{"id": 100, "body": "looks good to me"}]
-
-    def do_GET(self):
-        self.answer(200, self.kept)
-
-    def do_POST(self):
-        assert self.path == "/repos/we/job/issues/7/comments"
-        self.kept.append({"id": 100 + len(self.kept), **self.sent()})
-        self.answer(201, self.kept[-1])
-
-    def do_PATCH(self):
-        (comment,) = [
-            each for each in self.kept if self.path == f"/repos/we/job/issues/comments/{each['id']}"
-        ]
-        comment.update(self.sent())
-        self.answer(200, comment)
-
-    def sent(self):
-        assert self.headers["Authorization"] == "token secret"
-        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-
-    def answer(self, code, document):
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json; charset=utf-8")
-        self.end_headers()
-        self.wfile.write(json.dumps(document).encode())
-
-    def log_message(self, *words):
-        """Nothing."""
-
-    def address_string(self):
-        return "a socket"
-
-
-@pytest.mark.slow
-def test_the_real_gh_writes_one_comment_and_writes_it_again(runner, monkeypatch):
-    gh = shutil.which("gh")
-    if gh is None:
-        pytest.skip("no gh; the gate installs it")
-    (runner.folder / "bin/gh").unlink()
-    monkeypatch.setenv("GH_CONFIG_DIR", str(runner.folder))
-    (runner.folder / "config.yml").write_text("http_unix_socket: gh.sock\n")
-    monkeypatch.setattr(Comments, "kept", Comments.kept[:])
-    monkeypatch.chdir(runner.folder)
-    with UnixStreamServer("gh.sock", Comments) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        assert runner.run(profile=SLOW, baseline=FAST) == 1
-        assert runner.run(profile=FAST, baseline=SLOW) == 0
-        server.shutdown()
-    other, ours = Comments.kept
-    assert other == {"id": 100, "body": "looks good to me"}
-    assert ours["body"].startswith("<!-- stash -->\n## Stash check: passes\n")
-    assert "no comment was written" not in runner.printed
-
-
 def test_what_is_undecided_warns_or_fails_as_asked(runner):
     undecided = {"profile": FAST, "limits": "--max step=156ms", "comment": "false"}
     assert runner.run(**undecided) == 0
@@ -247,17 +185,6 @@ def test_a_comment_that_is_refused_changes_no_verdict(runner, monkeypatch):
     assert "::warning::no comment was written" in runner.printed
 
 
-def test_with_its_defaults_alone_a_profile_is_shown_and_passes(runner):
-    assert runner.run(profile=FAST) == 0
-    (comment,) = runner.comments
-    assert comment.startswith("<!-- stash -->\n## ")
-    assert "| compute |" in comment
-    assert (
-        runner.folder / "output"
-    ).read_text() == ""  # of the last step; the verdict is the first one's
-    assert "verdict" not in runner.printed.lower()
-
-
 def test_slower_without_a_baseline_is_a_mistake_that_the_summary_explains(runner):
     assert runner.run(profile=FAST, limits="--slower 5%") == 2
     assert "--slower needs a baseline: set the input baseline" in runner.printed
@@ -275,23 +202,6 @@ def test_inputs_are_words_and_no_shell(runner):
     assert runner.run(profile="*.stash.json") == 2
     assert "there is no file *.stash.json" in runner.printed
     assert all("${{" not in step["run"] for step in ACTION["runs"]["steps"])
-
-
-@pytest.mark.slow
-def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner):
-    shutil.copy(FAST, runner.folder / "to day.stash.json")
-    assert runner.run(profile="'to day.stash.json'", limits='--require "workload=two words"') == 1
-    assert "--require workload=two words" in runner.comments[0]
-    assert runner.run(profile="'to day.stash.json", limits="--max step=1s") == 2
-    assert "the input profile ends within quotes" in runner.printed
-
-
-@pytest.mark.parametrize(
-    "option", ["--json", "--junit=elsewhere", "--store=s3://bucket", "--against=x", "-h"]
-)
-def test_limits_take_no_other_option(runner, option):
-    assert runner.run(profile=FAST, limits=f"--max step=1s {option}") == 2
-    assert f"the input limits has {option}" in runner.printed
 
 
 def test_no_content_closes_what_it_stands_in(runner):
@@ -315,14 +225,3 @@ def test_no_content_closes_what_it_stands_in(runner):
     assert re.findall(r"<(?:img|a|script)\b[^>]*>", rendered) == []
     outside = re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)
     assert "@org" not in outside
-
-
-@pytest.mark.slow
-def test_no_name_in_an_error_closes_what_it_stands_in(runner):
-    bad = "no ~~~~~~~~~ @org/everyone <img src=//attacker.invalid>.stash.json"
-    assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
-    rendered = MarkdownIt("commonmark", {"html": True}).render(
-        (runner.folder / "summary.md").read_text()
-    )
-    assert "<img" not in rendered
-    assert "@org" not in re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)

@@ -8,7 +8,7 @@ from probe_builder import host, links, p3_8xlarge, probe
 from typer.testing import CliRunner
 
 from stash.cli.main import app
-from stash.core.artefact import load_any, load_probe, save
+from stash.core.artefact import load_probe, save
 from stash.core.errors import UserError
 from stash.measure.launcher import probe_launch as probing
 
@@ -23,16 +23,6 @@ def test_a_profile_takes_no_probe_of_another_machine(tmp_path):
     result = stash("profile", "--workload", "resnet18", "--probe", str(tmp_path / "x.host.json"))
     assert isinstance(result.exception, UserError)
     assert "not of this machine" in str(result.exception)
-
-
-def test_a_saved_probe_is_loaded_and_shown_again(tmp_path, capsys, monkeypatch):
-    file = tmp_path / "a.host.json"
-    save(probe(p3_8xlarge()), file)
-    assert load_probe(file) == load_any(file) == probe(p3_8xlarge())
-    shown = stash("show", str(file))
-    assert shown.exit_code == 0
-    assert "2 of 6 pairs of GPUs" in shown.output
-    assert json.loads(stash("show", str(file), "--json").output)["schema"] == 1
 
 
 @pytest.mark.parametrize(

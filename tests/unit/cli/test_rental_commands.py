@@ -5,7 +5,6 @@ import re
 
 import pytest
 from forecast_profiles import cpu_job, gpu_job
-from probe_builder import p3_8xlarge, probe
 from typer.testing import CliRunner
 
 from bench.probe import ScriptedGpu, scripted_machine
@@ -117,16 +116,3 @@ def test_two_probes_are_compared_figure_by_figure(measured, tmp_path):
     assert "GPU 3 -11.0%" in shown
     (found,) = json.loads(stash("compare", "monday.host.json", "today.host.json", "--json").stdout)
     assert [each["member"] for each in found["figures"] if each["differs"]] == ["GPU 3"]
-
-
-def test_probes_are_exported_as_openmetrics(measured, tmp_path):
-    save(SLOW, tmp_path / "today.host.json")
-    save(probe(p3_8xlarge()), tmp_path / "other.host.json")
-    text = stash("export", "today.host.json", "other.host.json", "--to", "openmetrics").stdout
-    assert 'stash_probe_finding{hostname="scripted",finding="held-clock"} 1.0' in text
-    assert (
-        'part="compute",group="gemm bfloat16 8192x8192x8192, all at once",member="GPU 3",unit="FLOP/s"} 22'
-        in text
-    )
-    assert text.endswith("# EOF\n")
-    assert text.count("# EOF") == 1

@@ -1,9 +1,6 @@
 """``stash report``: files that are whole or not there, and one sentence for what is wrong."""
 
-import errno
 import json
-import os
-import stat
 import struct
 import sys
 from pathlib import Path
@@ -13,9 +10,8 @@ import pytest
 from commands import run
 from golden_profiles import GOLDEN
 from profile_builder import build
-from reported import probed_whole, whole
+from reported import whole
 
-from stash.core import files
 from stash.core.artefact import save
 
 CHARTS = {"ladder", "ranks"}
@@ -51,22 +47,6 @@ def test_a_report_is_named_after_its_profile_and_replaces_no_other(monkeypatch, 
     assert first == second
     assert first.startswith("<!DOCTYPE html>")
     assert first.endswith("</html>")
-
-
-def test_what_is_written_is_its_owners_alone_unless_it_replaces_what_others_may_read(monkeypatch):
-    for mode in (0o600, 0o644):
-        for words in (
-            "report train.stash.json -o one.html",
-            "report train.stash.json --format md -o one.md",
-            "report train.stash.json --format svg -o figures",
-            "export train.stash.json --to openmetrics -o one.prom",
-        ):
-            assert run(monkeypatch, *words.split()) == 0
-        made = [*Path().glob("one.*"), *Path("figures").iterdir()]
-        assert len(made) == 3 + len(CHARTS)
-        assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {mode}
-        for path in made:
-            path.chmod(0o644)
 
 
 def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch):
@@ -137,17 +117,6 @@ def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(monkeypatch,
     )
 
 
-def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch, capsys):
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files.os, "fsync", full)
-    Path("mine.html").write_text("an earlier one")
-    sentence = refused(monkeypatch, capsys, "report", "train.stash.json", "-o", "mine.html")
-    assert "cannot write mine.html: No space left on device; nothing was written" in sentence
-    assert Path("mine.html").read_text() == "an earlier one"
-
-
 def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypatch):
     assert (
         run(
@@ -177,25 +146,6 @@ def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypa
             "@font-face{font-family:Roboto;src:url(data:font/ttf;base64,"
             in Path(f"paper/{name}.svg").read_text()
         )
-
-
-def test_figures_of_several_runs_are_numbered_as_they_were_given(monkeypatch, place):
-    save(probed_whole(), place / "later.stash.json")
-    assert (
-        run(
-            monkeypatch,
-            "report",
-            "train.stash.json",
-            "later.stash.json",
-            "--format",
-            "svg",
-            "-o",
-            "f",
-        )
-        == 0
-    )
-    found = {path.stem for path in Path("f").iterdir()}
-    assert {"runs", "run1-ladder", "run2-ladder", "run2-all-reduce"} <= found
 
 
 def test_without_vl_convert_a_drawing_is_still_there(monkeypatch, capsys):
@@ -235,17 +185,3 @@ def test_formats_and_places_that_do_not_go_together_are_one_sentence(
     monkeypatch, capsys, words, sentence
 ):
     assert sentence in refused(monkeypatch, capsys, "report", "train.stash.json", *words)
-
-
-def test_pages_and_pictures_go_into_one_folder(monkeypatch, capsys):
-    assert (
-        run(monkeypatch, "report", "other.stash.json", "--format", "html,md,.SVG", "-o", "all") == 0
-    )
-    names = {path.name for path in Path("all").iterdir()}
-    assert {"other.html", "other.md", "ladder.svg"} <= names
-    assert capsys.readouterr().out.startswith(
-        f"Wrote {len(names)} files to all: other.html, other.md, "
-    )
-    assert Path("all/other.html").read_text().startswith("<!DOCTYPE html>")
-    assert run(monkeypatch, "report", "other.stash.json", "--format", "md") == 0
-    assert capsys.readouterr().out == Path("all/other.md").read_text(encoding="utf-8")

@@ -48,3 +48,32 @@ def test_a_damaged_time_in_a_file_is_one_sentence_that_names_it_and_exit_code_2(
     assert printed.out == ""
     assert f"{file} {sentence}" in " ".join(printed.err.split())
     assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("created", "0000-00-00"),
+        ("created", "99999-01-01"),
+        ("created", ""),
+        ("choices.0.rented.price.as_of", "2026-13-45"),
+        ("choices.1.rented.price.as_of", "x"),
+    ],
+)
+def test_a_date_of_a_plan_that_is_none_is_one_sentence_that_names_it_and_exit_code_2(
+    tmp_path, monkeypatch, capsys, field, text
+):
+    document = json.loads((GOLDEN / "schema-1.plan.json").read_text(encoding="utf-8"))
+    *above, name = field.split(".")
+    inside = document
+    for part in above:
+        inside = inside[int(part) if part.isdecimal() else part]
+    inside[name] = text
+    file = tmp_path / "a.plan.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["stash", "show", str(file)])
+    with pytest.raises(SystemExit) as left:
+        main()
+    printed = capsys.readouterr()
+    assert (left.value.code, printed.out) == (2, "")
+    assert printed.err.startswith(f"error: {file} is not a plan: {field}: {text!r} is not a date;")

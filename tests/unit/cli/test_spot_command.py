@@ -59,6 +59,10 @@ def test_a_fit_is_saved_and_asked(monkeypatch, capsys):
     assert "! 20 workers are more than the 6 of the largest run" in text
 
 
+def _a_fifth_more(price):
+    return f"{price[0]}, on_demand_dollars_per_hour: {1.2 * float(price[1]):.4f}"
+
+
 def test_a_plan_rents_on_demand_what_revocations_would_make_late(monkeypatch, capsys, folder):
     cheap = re.sub(r"dollars_per_hour: ([\d.]+)", _a_fifth_more, PUBLISHED.read_text())
     (folder / "pool.yaml").write_text(f"start_seconds: 60\n{cheap}")
@@ -67,45 +71,6 @@ def test_a_plan_rents_on_demand_what_revocations_would_make_late(monkeypatch, ca
     assert set(found["on_demand"]) == set(found["workers"])
     assert found["risk"]["lives"] == []
     assert found["advice"].startswith("refuse spot: on-demand costs $")
-
-
-def _a_fifth_more(price):
-    return f"{price[0]}, on_demand_dollars_per_hour: {1.2 * float(price[1]):.4f}"
-
-
-def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(monkeypatch, capsys, folder):
-    (folder / "pool.yaml").write_text(
-        f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}"
-    )
-    spot(monkeypatch, capsys, "fit", "runs.csv")
-    words = ("plan", "--pool", "pool.yaml", "--deadline", "2400s", "--loss", "0.8")
-    text = " ".join(spot(monkeypatch, capsys, *words).split())
-    assert (
-        "how randomly workers wait for a server is taken from published fleets; time yours" in text
-    )
-    text = spot(monkeypatch, capsys, *words, "--fleet", "runs.fleet.json", "-o", "p.json")
-    assert "published fleets" not in text
-    fitted = json.loads((folder / "runs.fleet.json").read_text())
-    pool = json.loads((folder / "p.json").read_text())["pool"]
-    assert pool["randomness"] == fitted["queue"]["randomness"]
-    assert pool["uncertainty"]["speed"] == max(0.01, fitted["spread"])
-
-
-def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
-    monkeypatch, capsys, folder
-):
-    (folder / "pool.yaml").write_text(
-        f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}"
-    )
-    words = ("plan", "--pool", "pool.yaml", "--deadline", "1h", "--loss", "0.8")
-    found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
-    assert found["p_deadline"] is None
-    assert found["p_deadline_without_revocations"] > 0.9
-    text = " ".join(spot(monkeypatch, capsys, *words).split())
-    assert "with them unknown: how often they come is not known" in text
-    assert "give --interruptions 10%/month" in text
-    risky = json.loads(spot(monkeypatch, capsys, *words, "--interruptions", "5%/month", "--json"))
-    assert risky["p_deadline"] > 0.9
 
 
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")

@@ -36,9 +36,24 @@ def test_nodes_that_share_a_name_are_matched_in_order():
 def test_a_probe_of_other_machines_is_refused_in_a_sentence():
     with pytest.raises(
         UserError,
-        match=r"is of node0, not of this machine \(here\); probe this one with `stash probe",
+        match=r"is of node0, not of this machine \(here\); probe this one",
     ):
-        check_probed(probe(host("node0", links())), "x.host.json", "here")
+        check_probed(
+            probe(host("node0", links())),
+            "x.host.json",
+            ("here",),
+            "not of this machine (here); probe this one",
+        )
     with pytest.raises(UserError, match="holds no measured link"):
-        check_probed(probe(host("here")), "x.host.json", "here")
-    check_probed(probe(host("here", links())), "x.host.json", "here")
+        check_probed(
+            probe(host("here")),
+            "x.host.json",
+            ("here",),
+            "not of this machine (here); probe this one",
+        )
+    check_probed(
+        probe(host("here", links())),
+        "x.host.json",
+        ("here",),
+        "not of this machine (here); probe this one",
+    )

@@ -51,10 +51,6 @@ def test_a_value_that_repeats_is_written_once_and_a_default_not_at_all():
     }
 
 
-def test_no_block_is_no_row():
-    assert unpack_blocks(pack_blocks(())) == ()
-
-
 def test_blocks_of_the_first_schema_were_an_object_each():
     rows = [
         {

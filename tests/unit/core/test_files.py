@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.core.files import flush, is_half, write_whole
+from stash.core.files import is_half, write_whole
 
 
 @pytest.fixture
@@ -24,16 +24,6 @@ def test_text_and_bytes_replace_what_was_there(tmp_path):
     write_whole(path, "né\n")
     assert path.read_bytes() == "né\n".encode()
     assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.usefixtures("umask")
-def test_the_umask_holds_and_a_file_may_be_its_owners_alone(tmp_path):
-    write_whole(tmp_path / "shared", "x")
-    write_whole(tmp_path / "own", "x", mode=0o600)
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "own")] == [
-        0o640,
-        0o600,
-    ]
 
 
 @pytest.mark.usefixtures("umask")
@@ -125,10 +115,3 @@ def test_a_link_is_replaced_and_never_followed(tmp_path):
     planted.symlink_to(victim)
     write_whole(planted, "new")
     assert (victim.read_text(), planted.read_text(), planted.is_symlink()) == ("old", "new", False)
-
-
-def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        write_whole(tmp_path / "none" / "file", "x")
-    with pytest.raises(FileNotFoundError):
-        flush(tmp_path / "none")

@@ -12,27 +12,6 @@ import stash
 from stash.core.files import opened_regular, read_up_to
 
 SOURCE = Path(stash.__path__[0])
-COMMANDS = (
-    ("show", "{}.stash.json"),
-    ("show", "{}.plan.json"),
-    ("show", "{}.spotlog.json"),
-    ("show", "{}"),
-    ("report", "{}.stash.json", "--format", "md"),
-    ("report", "{}.yaml"),
-    ("report", "{}.stash.json", "--format", "svg"),
-    ("compare", "{}.stash.json", "b{}.stash.json"),
-    ("check", "{}.stash.json", "--max", "step=1s"),
-    ("whatif", "{}.stash.json", "--network", "10Gbit"),
-    ("recommend", "{}.stash.json", "--epochs", "1", "--samples", "100"),
-    ("check", "{}.plan.json", "{}.stash.json"),
-    ("export", "{}.stash.json", "--to", "openmetrics"),
-    ("characterize", "{}.yaml"),
-    ("catalog", "--instances", "{}.yaml"),
-    ("spot", "plan", "--pool", "{}.yaml", "--deadline", "1h", "--loss", "1"),
-    ("spot", "fit", "{}.csv"),
-    ("spot", "predict", "{}.fleet.json", "--fleet-workers", "a=1"),
-    ("profile", "{}.py"),
-)
 _READS = ("read_text", "read_bytes")
 OWN = {
     "core/files.py",
@@ -61,25 +40,6 @@ def odd(tmp_path):
     return {**found, "device": Path("/dev/zero")}
 
 
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
-    words,
-    tmp_path,
-    monkeypatch,
-    capsys,
-):
-    monkeypatch.chdir(tmp_path)
-    for word in words:
-        if "{}" in word and not Path(word.format("odd")).exists():
-            os.mkfifo(word.format("odd"))
-    assert run(monkeypatch, *(word.format("odd") for word in words)) == 2
-    assert (
-        "it is a pipe, not a regular file; save its content to a file first"
-        in capsys.readouterr().err
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [("pipe", "it is a pipe"), ("socket", "it is a socket"), ("device", "it is a device")],
@@ -89,11 +49,6 @@ def test_what_is_no_regular_file_is_never_opened(odd, kind, sentence):
         OSError, match=f"{sentence}, not a regular file; save its content to a file first"
     ):
         read_up_to(odd[kind], 10)
-
-
-def test_a_folder_is_called_one(odd):
-    with pytest.raises(IsADirectoryError):
-        opened_regular(odd["folder"])
 
 
 def test_a_link_to_a_device_is_a_device_and_one_to_a_file_is_that_file(tmp_path):

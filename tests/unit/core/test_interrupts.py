@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -36,27 +35,6 @@ def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back():
         with pytest.raises(KeyboardInterrupt):
             ended_by(number)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
-
-
-def test_other_signals_keep_their_handlers():
-    before = signal.getsignal(signal.SIGHUP)
-    with interrupted_by(signal.SIGTERM):
-        assert signal.getsignal(signal.SIGHUP) is before
-        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
-
-
-def test_a_thread_other_than_the_main_one_is_left_alone():
-    before = signal.getsignal(signal.SIGTERM)
-    seen = []
-
-    def work():
-        with interrupted_by(signal.SIGTERM):
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [before]
 
 
 def test_only_the_first_signal_interrupts_so_that_what_cleans_up_can_finish():

@@ -88,21 +88,11 @@ def test_what_is_twice_as_slow_is_always_named(members, repetitions, noise, seed
     assert find_uneven(rates)[1] == (slow,)
 
 
-def test_rates_without_an_interval_prove_nothing():
-    assert find_uneven({0: Interval(value=1.0), 1: Interval(value=100.0)}) is None
-
-
 def test_within_noise_means_that_the_interval_contains_zero():
     assert Interval(value=0.1, low=-0.1, high=0.3).within_noise
     assert Interval(value=-0.1, low=-0.3, high=0.0).within_noise
     assert not Interval(value=0.2, low=0.1, high=0.3).within_noise
     assert not Interval(value=-0.2, low=-0.3, high=-0.1).within_noise
-
-
-def test_the_half_width_is_half_of_a_known_interval():
-    assert Interval(value=2.0, low=1.0, high=4.0).half_width == 1.5
-    assert Interval(value=2.0).half_width is None
-    assert Interval(value=2.0, low=1.0).half_width is None
 
 
 @pytest.mark.parametrize(
@@ -122,10 +112,3 @@ def test_the_half_width_is_half_of_a_known_interval():
 )
 def test_an_interval_holds_its_own_value_or_is_wholly_unknown(value, low, high, holds):
     assert Interval(value=value, low=low, high=high).holds_itself is holds
-
-
-def test_a_measured_number_is_saved_with_four_fields_and_no_more():
-    # The JSON of `stash probe` dumps intervals as they are: another key there would be a new contract.
-    assert list(Interval(value=2.0, low=1.0, high=3.0, repetitions=7).model_dump()) == [
-        *("value", "low", "high", "repetitions")
-    ]

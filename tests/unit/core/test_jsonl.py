@@ -53,15 +53,6 @@ def test_more_than_a_call_takes_is_written_by_several(log, tmp_path, monkeypatch
     assert Tail(tmp_path / "log").read_new_rows() == [{"number": 1}, {"number": 2}]
 
 
-def test_lines_in_storage_were_flushed(log, monkeypatch):
-    flushed = []
-    monkeypatch.setattr(os, "fsync", flushed.append)
-    add_lines(log, b"1\n")
-    assert flushed == []
-    add_lines(log, b"2\n", lasting=True)
-    assert flushed == [log]
-
-
 def test_a_line_ends_where_its_newline_is_and_nowhere_within_its_texts():
     texts = '"a\u2028b"\n"c\u0085d"\n"e\x0cf"\n"cut sh'
     assert whole_lines(texts.encode()) == ['"a\u2028b"', '"c\u0085d"', '"e\x0cf"']

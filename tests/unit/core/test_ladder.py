@@ -5,11 +5,8 @@ import pytest
 from stash.core.errors import UserError
 from stash.core.ladder import (
     CATCH_UP,
-    DATA_STALLS,
-    EXCHANGE_STALLS,
     NAMES,
     NOT_ASKED,
-    RUNGS,
     STALLS,
     Situation,
     has_no_exchange,
@@ -41,20 +38,6 @@ def test_every_rung_adds_one_stall_in_ladder_order():
         "prep",
         "fetch",
     )
-
-
-def test_each_rung_widens_scope_activity_or_feed():
-    order = {"self": 0, "node": 1, "world": 2}
-    scopes = [order[r.scope] for r in RUNGS]
-    assert scopes == sorted(scopes)
-
-
-def test_rungs_say_themselves_what_they_do():
-    assert [r.name for r in RUNGS if r.reads_data] == ["warm", "cold"]
-    assert [r.name for r in RUNGS if r.replays] == ["resident", "solo", "crowd", "node", "cluster"]
-    assert [r.name for r in RUNGS if r.exchanges] == ["node", "cluster", "warm", "cold"]
-    assert DATA_STALLS == ("prep", "fetch")
-    assert EXCHANGE_STALLS == ("interconnect", "network")
 
 
 def test_the_first_rung_run_is_compute_whichever_it_is():
@@ -108,19 +91,10 @@ def test_rungs_are_put_into_ladder_order():
     assert parse_rungs("warm, solo,cluster") == ("solo", "cluster", "warm")
 
 
-def test_the_first_steps_are_no_rung_to_ask_for():
-    with pytest.raises(UserError, match="unknown rung 'untouched'"):
-        parse_rungs("solo,untouched")
-
-
 @pytest.mark.parametrize("text", ["", " , "])
 def test_an_empty_list_of_rungs_is_refused(text):
     with pytest.raises(UserError, match="no rungs"):
         parse_rungs(text)
-
-
-def test_a_gpu_cluster_runs_every_rung():
-    assert split_reachable(situation()) == (NAMES, {})
 
 
 def test_a_cpu_job_on_one_node_skips_the_copy_and_the_network():
@@ -128,18 +102,6 @@ def test_a_cpu_job_on_one_node_skips_the_copy_and_the_network():
     assert rungs == ("solo", "crowd", "node", "warm", "cold")
     assert skipped["cluster"] == "one node"
     assert "no host-to-device copy" in skipped["resident"]
-
-
-def test_one_device_has_neither_contention_nor_communication():
-    rungs, skipped = split_reachable(situation(world_size=1, nodes=1, ranks_per_node=1))
-    assert rungs == ("resident", "solo", "warm", "cold")
-    assert set(skipped) == {"crowd", "node", "cluster"}
-
-
-def test_one_device_per_node_has_no_interconnect():
-    rungs, skipped = split_reachable(situation(world_size=2, ranks_per_node=1))
-    assert "node" not in rungs
-    assert skipped == {"node": "one device per node"}
 
 
 def test_without_a_loader_data_stalls_are_unknown():
@@ -181,10 +143,6 @@ def test_followers_catch_up_after_blocks_of_the_leader_alone():
         ("catch-up", "followers", False),
         ("crowd", "all", True),
     ]
-
-
-def test_a_job_of_one_rank_needs_no_catching_up():
-    assert [v.rung for v in round_of_visits(("resident", "solo"), 0, 1)] == ["resident", "solo"]
 
 
 def test_batches_that_cannot_be_kept_on_the_device_leave_the_transfer_unknown():

@@ -1,13 +1,11 @@
 """Intervals of levels: honest where rounds remember each other, and not much wider where they do not."""
 
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
 
 from stash.core.levels import _GRID, _make_noise, _own_noise, level
-from stash.core.rounds import estimate
 
 
 def _trials(rng, memory, share, rounds, rungs=5):
@@ -42,17 +40,6 @@ def test_rounds_that_remember_are_covered_where_students_interval_is_far_too_nar
     student = 2.131 * trials[:, :, 0].std(axis=1, ddof=1) / 4
     assert np.mean(np.abs(trials[:, :, 0].mean(axis=1) - 1) <= student) < 0.87
     assert _held(trials) >= 0.89
-
-
-@pytest.mark.parametrize("rung", [0, 3])
-def test_a_rung_that_varies_little_by_itself_is_as_slow_as_the_machine(rung):
-    rng = np.random.default_rng(6)
-    own = np.array([2.0, 1.0, 1.0, 0.3, 0.3])
-    lags = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
-    slow = rng.standard_normal((200, 12)) @ np.linalg.cholesky(0.7**lags).T
-    trials = 1 + 0.01 * (slow[:, :, None] + own * rng.standard_normal((200, 12, 5)))
-    found = [level(matrix, rung) for matrix in trials]
-    assert 0.9 <= np.mean([one.low <= 1 <= one.high for one in found]) <= 0.99
 
 
 def test_what_rungs_vary_by_themselves_is_told_from_what_all_share():
@@ -95,20 +82,3 @@ def test_what_stands_for_the_covariances_divides_as_they_would():
             assert noise.log_determinant[number] == pytest.approx(
                 np.linalg.slogdet(whole)[1], abs=1e-9
             )
-
-
-def test_a_job_of_many_rounds_keeps_little_more_in_memory_than_one_of_ten():
-    tracemalloc.start()
-    rng = np.random.default_rng(5)
-    matrix = 1 + 0.05 * rng.standard_normal((500, 4))
-    for rounds in (*range(3, 20), *range(496, 500)):
-        estimate(matrix[:rounds])
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    # the weights of two numbers of rounds, 4 MB each, and next to nothing besides
-    assert kept < 15e6
-
-
-def test_rounds_that_differ_only_by_what_all_rungs_share_have_an_interval():
-    found = level(np.outer([1.0, 1.1, 1.0, 1.1], [1.0, 2.0]), 0)
-    assert found.holds_itself

@@ -7,17 +7,8 @@ from pathlib import Path
 import pytest
 
 import stash
-from stash.core import notebooks
 
 ROOT = Path(__file__).parents[3]
-
-
-def test_a_record_is_shown_by_whoever_was_named_last(monkeypatch):
-    monkeypatch.setattr(notebooks, "_shown", [])
-    assert notebooks.text_of("a record") == "<str>"
-    for number in ("first", "second"):
-        notebooks.show_with(lambda record, n=number: f"{n} {record}")
-    assert notebooks.text_of("a record") == "second a record"
 
 
 def test_the_package_names_one_and_loads_it_only_when_it_is_asked():

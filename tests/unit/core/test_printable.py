@@ -25,10 +25,6 @@ def test_what_would_act_is_shown_instead():
     assert printable("12%\r13%") == "12%\\x0d13%"
 
 
-def test_colours_of_a_log_are_dropped():
-    assert printable("\x1b[1;31merror\x1b[0m") == "error"
-
-
 def test_a_name_stays_in_its_line_and_is_not_endless():
     assert printable_line("a\nb\tc") == "a\\nb c"
     long = printable_line("x" * 3_000_000)

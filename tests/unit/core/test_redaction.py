@@ -179,20 +179,6 @@ def test_names_paths_and_addresses_are_gone_and_numbers_stay():
     assert redact_artefact(left) == left
 
 
-def test_of_lines_that_take_time_the_file_s_name_and_the_number_stay():
-    place = {"row": "loop", "file": "acme/train.py", "line": 34, "text": "log(acme)", "seconds": 1}
-    left = redaction._redact_fields({"places": [{**place, "caller": "/a/run.py:7"}]}, str)
-    assert left["places"] == [
-        {**place, "file": "train.py", "text": "<source>", "caller": "run.py:7"}
-    ]
-
-
-def test_a_rung_called_like_a_machine_stays():
-    profile = build(CALM, hosts=(Host(hostname="node"),))
-    assert redact_artefact(profile).settings.rungs == profile.settings.rungs
-    assert redact_artefact(profile).hosts[0].hostname == "host0"
-
-
 def test_a_probe_is_redacted_too():
     found = probe(p3_8xlarge())
     left = redact_artefact(found)

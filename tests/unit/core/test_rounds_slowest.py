@@ -40,10 +40,6 @@ def test_an_accident_of_one_rank_makes_no_other_round_shorter_than_nothing():
     assert slowest_rank_times(times).tolist() == times[:, 1].tolist()
 
 
-def test_ranks_that_never_differ_take_what_all_take():
-    assert slowest_rank_times(np.array([[1.0, 1.0], [2.0, 2.0]])).tolist() == [1.0, 2.0]
-
-
 def _held(ranks, rounds):
     """Of Student's intervals of how much longer the slowest takes than a rung of noise 0.6."""
     rng = np.random.default_rng(5)

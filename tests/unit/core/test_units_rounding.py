@@ -1,17 +1,13 @@
 """The unit and the decimals that fit a number, and a rounding that keeps a sum."""
 
-import math
-
 import pytest
 
 from stash.core.units import (
-    BYTES,
     SECONDS,
     format_bytes,
     format_rate,
     round_to_sum,
     scale_for,
-    significant_decimals,
 )
 
 
@@ -51,24 +47,6 @@ def test_what_three_digits_round_to_1000_belongs_to_the_next_unit(count, text):
 )
 def test_the_unit_fits_a_step_of_four_digits(step, shown):
     assert scale_for(step, SECONDS, digits=4).text(step) == shown
-
-
-def test_other_values_are_shown_in_the_unit_that_was_found_for_one():
-    scale = scale_for(46.8e6, BYTES)
-    assert (scale.unit, scale.size, scale.decimals) == ("MB", 1e6, 1)
-    assert scale.number(1.25e9) == "1,250.0"
-
-
-def test_significant_decimals_are_never_negative():
-    assert [significant_decimals(size, 3) for size in (0.0123, 0.9, 1.0, 12.3, 123.0, 12345.0)] == [
-        4,
-        3,
-        2,
-        1,
-        0,
-        0,
-    ]
-    assert significant_decimals(0.0, 3) == significant_decimals(math.nan, 3) == 3
 
 
 def test_rounding_keeps_the_sum():

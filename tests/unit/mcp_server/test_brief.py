@@ -147,6 +147,6 @@ def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_li
 
 
 def test_without_the_sdk_a_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    monkeypatch.setitem(sys.modules, "mcp.server.lowlevel", None)
     with pytest.raises(UserError, match="type `pip install 'mcp>=2'`"):
         command.mcp()

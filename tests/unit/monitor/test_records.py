@@ -25,7 +25,6 @@ from stash.monitor.records import (
 )
 from stash.monitor.window_sums import sum_windows
 from stash.ui.charts.builders import make_ruler
-from stash.ui.charts.chart import Bar, Rule, Tag, Trail
 from stash.ui.terminal import render
 
 
@@ -349,22 +348,20 @@ def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_
     (chart,) = page(slowed(path)).charts
     length = 5 + 30 * 10 + 10 * 20 + 100
     end = length / 60
-    assert chart.x.label == "time since the watch began (min)"
+    assert chart.x.axis.label == "time since the watch began (min)"
     x = make_ruler((0.0, end), "").locate
     top = make_ruler((0.0, 200.0), "").locate
-    bars = [mark for mark in chart.marks if isinstance(mark, Bar)]
+    bars = chart.bars
     assert {bar.series for bar in bars} == {"compute", "interconnect", "prep"}
     tops = {round(bar.x[0], 6): max(b.y[1] for b in bars if b.x == bar.x) for bar in bars}
     assert len(tops) == 40
     assert tops[round(x(5 / 60), 6)] == pytest.approx(top(100.0))
     assert tops[round(x(205 / 60), 6)] == pytest.approx(top(200.0))
-    rules = [mark.x for mark in chart.marks if isinstance(mark, Rule)]
-    assert rules == pytest.approx([x(205 / 60), x(410 / 60)])  # at its step, not when it was told
-    assert [mark.text for mark in chart.marks if isinstance(mark, Tag)] == [
-        "step 2,001: prep + fetch +100 ms"
-    ]
+    # at its step, not when it was told
+    assert chart.rules == pytest.approx([205.0, 410.0])
+    assert [tag.text for tag in chart.tags] == ["step 2,001: prep + fetch +100 ms"]
     # before the pause and after it
-    assert len([mark for mark in chart.marks if isinstance(mark, Trail)]) == 2
+    assert len(chart.curves) == 2
     assert len(chart.table.rows) == 40
 
 
@@ -377,9 +374,9 @@ def test_a_day_is_drawn_in_few_columns_whose_steps_all_count(path):
         ],
     )
     (chart,) = page(record).charts
-    columns = {mark.x for mark in chart.marks if isinstance(mark, Bar)}
+    columns = {bar.x for bar in chart.bars}
     assert 100 <= len(columns) <= 120
-    assert chart.x.label == "time since the watch began (h)"
+    assert chart.x.axis.label == "time since the watch began (h)"
     assert chart.table.rows[0][1].startswith("14")  # of nine windows, four are of 200 ms
 
 

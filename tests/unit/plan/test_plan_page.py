@@ -8,7 +8,7 @@ from stash.core.intervals import Interval
 from stash.plan.page import page
 from stash.plan.plan_charts import cost_against_time
 from stash.report.output import file_of
-from stash.ui.charts.chart import Chart, Dot
+from stash.ui.charts.builders import Chart
 from stash.ui.charts.svg import draw_svg
 
 
@@ -18,7 +18,7 @@ from stash.ui.charts.svg import draw_svg
 def test_every_mark_stands_within_its_plane(plan):
     chart = cost_against_time(plan)
     assert isinstance(chart, Chart)
-    places = [mark.x for mark in chart.marks if isinstance(mark, Dot)]
+    places = [chart.x.locate(point.x) for curve in chart.curves for point in curve.points]
     assert places
     assert all(0 <= place <= 1 for place in places)
     assert chart.table.rows

@@ -27,11 +27,6 @@ def test_the_verdict_comes_first_with_the_stall_that_did_it():
     assert "no difference shown" in text
 
 
-def test_no_difference_is_never_said_to_be_none():
-    assert "No difference of the step is shown" in shown(CALM).verdict[0]
-    assert "nor of any stall" in shown(CALM).verdict[0]
-
-
 def test_a_single_round_is_said_to_tell_nothing():
     assert (
         "a single round has no interval"

@@ -62,12 +62,6 @@ def test_programs_get_the_same_and_null_for_what_is_unknown():
     assert (document["tokens_per_second"], document["model_share"]) == (None, None)
 
 
-def test_a_job_without_any_of_it_has_no_lines():
-    found = profile()
-    assert model_facts.model_facts(attribute(found), found) == ()
-    assert model_facts.shared_among(found) == ""
-
-
 def test_a_mesh_that_is_not_of_all_ranks_says_what_that_means():
     found = profile(mesh=(MeshAxis(name="tp", ranks=8),))
     facts = dict(model_facts.model_facts(attribute(found), found))

@@ -64,29 +64,6 @@ def test_what_cannot_be_saved_in_its_place_is_kept_in_another(tmp_path, monkeypa
     assert load_probe(here / "a.host.json") == PROBE
 
 
-def test_with_no_place_at_all_the_first_reason_is_told(tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    (tmp_path / "here").rmdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    with pytest.raises(ArtefactError, match="gone does not exist; create it with `mkdir -p"):
-        show_then_save(PROBE, tmp_path / "gone" / "a.host.json", lambda: None)
-
-
-def test_what_is_not_to_be_saved_is_only_shown(capsys):
-    show_then_save(PROBE, None, lambda: print("report"))
-    assert capsys.readouterr() == ("report\n", "")
-
-
-def test_a_new_file_never_replaces_an_earlier_one(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("run.json", "run-2.json"):
-        assert output_file(None, "run", ".json") == Path(name)
-        Path(name).touch()
-    assert output_file(Path("run.json"), "other", ".json") == Path("run.json")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run-2.json", "run.json"]
-
-
 @pytest.mark.parametrize(
     ("wanted", "words"), [(".", "is a folder"), ("none/a.json", "there is no folder none")]
 )

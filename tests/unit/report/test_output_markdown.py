@@ -26,14 +26,3 @@ def test_a_comparison_is_a_table_of_stalls(run_stash):
     text = run_stash("compare", "a.stash.json", "b.stash.json", "--markdown").out
     assert "**Compared per sample; the sides differ in batch per device 8 → 16.**" in text
     assert "\n| compute | " in text
-
-
-@pytest.mark.parametrize(
-    "words",
-    [("compare", "a.stash.json", "b.stash.json"), ("check", "a.stash.json", "--max", "step=1s")],
-)
-def test_an_answer_has_one_format(words, run_stash):
-    assert (
-        "--json and --markdown are two formats of one answer"
-        in run_stash(*words, "--json", "--markdown", code=2).err
-    )

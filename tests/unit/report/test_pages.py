@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -107,32 +106,6 @@ def test_everything_unknown_stands_in_one_place_with_its_reason(pages):
     assert {"residency", "links"} <= {blank.name for blank in blanks}
 
 
-def test_chapters_with_nothing_in_them_are_not_shown(tmp_path):
-    alone = page_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1), folder=tmp_path)
-    assert not {"ranks", "exchange"} & {chapter.name for chapter in alone.chapters}
-    unknown = dict(next(chapter for chapter in alone.chapters if chapter.name == "unknown").facts)
-    assert not {
-        label for label in unknown if "gradient" in label or "rank" in label or "exchange" in label
-    }
-
-
-def test_the_command_to_measure_again_can_be_typed():
-    assert command_line(whole()) == (
-        "stash profile --noise 2 --budget 120 --nproc-per-node 2 --nnodes 2 train.py --batch 32 --data 'my photos'"
-    )
-
-
-def test_ranks_that_a_script_starts_itself_are_not_asked_for():
-    profile = whole()
-    settings = profile.settings.model_copy(update={"started": 1})
-    one_node = tuple(replace(rank, node=0) for rank in profile.ranks)
-    changed = profile.model_copy(update={"settings": settings, "ranks": one_node})
-    assert (
-        command_line(changed)
-        == "stash profile --noise 2 --budget 120 train.py --batch 32 --data 'my photos'"
-    )
-
-
 def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher():
     profile = whole()
     work = profile.workload.model_copy(update={"command": ("torchrun", "train.py")})
@@ -207,16 +180,6 @@ def test_the_markdown_of_a_golden_profile_is_what_it_was(name):
     expected = (GOLDEN / f"{name}.expected.md").read_text(encoding="utf-8")
     text = render_markdown(read_page([str(GOLDEN / f"{name}.stash.json")]))
     assert copy_close_numbers(text, expected) == expected
-
-
-def test_folds_are_closed_and_tables_keep_their_columns(pages):
-    text = render_markdown(pages["runs"])
-    assert text.count("<details>") == text.count("</details>") > 10
-    columns = 0
-    for line in text.splitlines():
-        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
-        assert not (columns and cells) or cells == columns, line
-        columns = cells
 
 
 def test_hostile_names_mention_no_user_and_open_no_tag(pages):

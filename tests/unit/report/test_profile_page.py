@@ -1,13 +1,9 @@
 """The report a person sees of a profile, whole, against golden files."""
 
-import json
-import re
-
 import pytest
 from golden_numbers import copy_close_numbers
-from golden_profiles import GOLDEN, PROFILES, one_node_facts, outputs
+from golden_profiles import GOLDEN, PROFILES, outputs
 from profile_builder import build, ledger
-from rich.style import Style
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
@@ -51,30 +47,6 @@ def test_batches_are_written_without_exponents(least, most, batch):
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_golden_profile_still_loads_to_what_was_saved(name):
     assert load(GOLDEN / f"{name}.stash.json") == PROFILES[name]()
-
-
-def test_golden_profiles_of_every_schema_load():
-    assert load(GOLDEN / "schema-2.stash.json") == load(GOLDEN / "one-node.stash.json")
-    assert load(GOLDEN / "schema-3.stash.json") == one_node_facts()
-
-
-def test_facts_for_prediction_change_what_advice_promises_and_nothing_of_what_was_measured():
-    without, with_them = (
-        json.loads(outputs(load(GOLDEN / f"{name}.stash.json"))["json"])
-        for name in ("one-node", "schema-3")
-    )
-    assert len(without["verdict"].pop("next_steps")) == len(with_them["verdict"].pop("next_steps"))
-    assert without == with_them
-
-
-def test_with_colour_every_measured_stall_has_its_own():
-    for kept in (
-        Style.parse,
-        Style._add,
-    ):  # rich keeps the codes of the first console that used a style
-        kept.cache_clear()
-    text = report(PROFILES["two-nodes"](), colour=True)
-    assert len(set(re.findall(r"\x1b\[([\d;]+)m■", text))) == 6
 
 
 STEADY = {"solo": [0.1] * 3, "warm": [0.2] * 3}

@@ -6,7 +6,6 @@ from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import LedgerPlace, Loader
-from stash.mcp_server.brief import PROFILE, Handles
 from stash.report.pages import ReadRun, page_of_profile
 from stash.report.profile_contract import document
 from stash.report.profile_page import page
@@ -89,14 +88,6 @@ def test_what_was_not_seen_stands_below_the_table():
     )
 
 
-def test_a_row_whose_frequency_is_unknown_has_no_share():
-    typed = ledger(now_and_then={"checkpoint": {0: 2.02}})
-    profile = build(flat(6, solo=0.020, warm=0.0202), ranks=1, ledgers=(typed,))
-    text = shown(profile, 120)
-    assert "unknown" in text
-    assert "2.02 s each time, and how often is unknown: 50% if every 100 steps" in text
-
-
 def test_the_report_begins_with_the_epoch_and_the_summary_has_its_table():
     profile = epochs()
     whole = page_of_profile(
@@ -148,13 +139,6 @@ def test_programs_read_rows_places_and_what_is_unseen():
     assert len(run["places"]) == 5
     assert run["unseen"] == []
     assert [stall["seconds"] for stall in found["stalls"]] == [0.02, 0.0002]  # as ever: the step's
-
-
-def test_an_agent_is_told_the_epochs_rows():
-    profile = epochs()
-    answer = Handles().answer(document(attribute(profile), advice_for(profile), profile), PROFILE)
-    assert '"name":"epoch start","seconds":0.0535,"share":0.7259' in answer
-    assert '"line":88,"text":"torchmetrics.update()"' in answer
 
 
 def test_the_epochs_rows_add_up_to_it_however_small_some_are():

@@ -7,7 +7,8 @@ import pytest
 from stash.spot.pages.run_report import document, line, losses, page
 from stash.spot.run_records import SpotEvent, SpotUpdates
 from stash.spot.spot_files import load_spot_log
-from stash.ui.charts.chart import Blank, Chart, Trail
+from stash.ui.charts.builders import Chart
+from stash.ui.charts.chart import Blank
 from stash.ui.charts.svg import draw_svg
 from stash.ui.terminal import render
 
@@ -78,7 +79,7 @@ def test_the_loss_is_drawn_as_a_running_mean_with_its_goal():
     chart = losses(LOG)
     assert isinstance(chart, Chart)
     assert draw_svg(chart, 860).startswith("<svg")
-    trails = {mark.series: mark for mark in chart.marks if isinstance(mark, Trail)}
+    trails = {curve.series: curve for curve in chart.curves}
     window = LOG.loss_window
     assert len(trails["contention"].points) == len(LOG.updates.loss) - window + 1
     rows = list(zip(LOG.updates.loss, LOG.updates.samples, strict=True))[:window]

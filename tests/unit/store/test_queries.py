@@ -116,7 +116,7 @@ def test_without_room_for_temporary_files_a_sentence_says_so(of_one, monkeypatch
     def full(*arguments, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stash.store.query_tables.TemporaryDirectory", full)
+    monkeypatch.setattr("stash.store.queries.TemporaryDirectory", full)
     with pytest.raises(
         StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"
     ):

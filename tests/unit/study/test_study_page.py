@@ -15,7 +15,7 @@ from stash.study.figures import make_matrix
 from stash.study.page import page, whole_table
 from stash.study.results import StudyResult, find_twins, make_results
 from stash.study.status import StudyReading
-from stash.ui.charts.chart import Bar, Grid
+from stash.ui.charts.chart import Grid
 from stash.ui.charts.svg import draw_svg
 from stash.ui.html import render
 
@@ -91,8 +91,8 @@ def test_every_workload_has_a_chart_whose_bars_are_as_long_as_the_shares(whole):
     ]
     own = [each for each in every if each.cell.workload == "resnet18"]
     assert len(charts[0].lanes) == len(own) == 15
-    bars = [mark for mark in charts[0].marks if isinstance(mark, Bar)]
-    lengths = [bar.x[1] - bar.x[0] for bar in bars if bar.series == "interconnect"]
+    pieces = [piece for row in charts[0].lanes for piece in row.pieces]
+    lengths = [piece.end - piece.start for piece in pieces if piece.series == "interconnect"]
     assert lengths == pytest.approx(
         [share for each in own if (share := each.shares.get("interconnect", 0.0)) > 0]
     )

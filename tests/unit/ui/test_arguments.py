@@ -84,15 +84,3 @@ def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_
         )
         == notes
     )
-
-
-def test_profile_says_so_and_goes_on(tmp_path, monkeypatch, run_stash):
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("import torch\n")
-    printed = run_stash("profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json")
-    assert printed.err == (
-        "note: `--budget` and `-o` come after train.py and are passed to the script; if they are meant for Stash, type "
-        "`stash profile --budget … -o … train.py`\n"
-    )
-    assert "train.py --budget=60 -o x.json" in printed.out
-    assert run_stash("profile", "--dry-run", "-o", "x.json", "train.py").err == ""

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from stash.cli.main import COMMANDS, main
+from stash.cli.main import main
 from stash.core.errors import UserError
 from stash.monitor.watch_options import WatchCommandOptions
-from stash.ui.options import Options, declarations
-from stash.ui.project import COMMANDS as OF_PROJECTS
+from stash.ui.options import declarations
 from stash.ui.project import read_defaults, read_power_price
 
 WATCH = declarations(WatchCommandOptions)
@@ -89,17 +88,6 @@ def test_a_mistake_is_one_sentence_that_names_the_file(text, why, tmp_path):
     with pytest.raises(UserError, match=why) as raised:
         read(tmp_path, text)
     assert str(raised.value).startswith(str(tmp_path / "pyproject.toml"))
-
-
-def test_every_command_with_such_options_is_named():
-    def model(name):
-        command = COMMANDS[name].load(name)
-        return getattr(getattr(command, "callback", None), "model", Options)
-
-    found = [
-        name for name in COMMANDS if any(one.project for one in declarations(model(name)).values())
-    ]
-    assert sorted(found) == sorted(OF_PROJECTS)
 
 
 def test_a_limit_of_the_project_is_checked_unless_one_is_typed(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page, Row
-from stash.ui.terminal import each_text, make_listing, plain_text, render
+from stash.ui.terminal import make_listing, render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 RANKED = Grid(
@@ -164,16 +164,6 @@ def test_a_column_of_facts_without_room_follows_the_one_before():
     assert [line.strip() for line in lines if "node" in line] == ["node 0", "node 1"]
 
 
-def test_a_single_column_of_facts_without_room_wraps_under_its_labels():
-    grid = Grid(
-        "", ("vm",), (("network", "eth0 rate not stated; " * 5),), frozenset({0, 1}), upright=True
-    )
-    lines = render(Page("machines", grids=(grid,)), 80).splitlines()
-    wrapped = lines[lines.index("  vm") + 2 :]
-    assert wrapped
-    assert all(line.startswith(" " * 11) and len(line) <= 80 for line in wrapped)
-
-
 def test_only_brief_chapters_are_shown_and_as_many_points_as_they_say():
     page = Page(
         "p",
@@ -201,15 +191,6 @@ def test_a_total_has_a_rule_above_it_and_an_empty_table_is_left_out():
         Page("p", grids=(replace(RANKED, total=True), replace(RANKED, rows=())))
     ).splitlines()
     assert set(lines[-2].strip()) == {"-"}
-
-
-def test_every_text_of_a_page_becomes_ascii_and_nothing_else_changes():
-    row = Row("4 × V100", time="± 3 µs", fraction=0.5)
-    assert each_text(plain_text, (row, ("a·b", 1), None)) == (
-        Row("4 x V100", time="+/- 3 us", fraction=0.5),
-        ("a|b", 1),
-        None,
-    )
 
 
 def test_a_name_is_never_broken_in_two():

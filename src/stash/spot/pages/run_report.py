@@ -14,8 +14,8 @@ from stash.core.formatting import span_scale
 from stash.core.units import format_count, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotTakeover
-from stash.ui.charts.builders import PlotCurve, PlotPoint, level, make_ruler, plane_chart
-from stash.ui.charts.chart import Blank, Chart, Grid, Legend
+from stash.ui.charts.builders import Chart, PlotCurve, PlotPoint, level, make_ruler, plane_chart
+from stash.ui.charts.chart import Blank, Grid, Legend
 from stash.ui.page import Chapter, Page
 
 SCHEMA = 1

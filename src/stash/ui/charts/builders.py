@@ -1,6 +1,6 @@
 """The shapes that all charts have: rows of bars and intervals, and points with lines on a plane of two axes.
 
-Takes values in their own units and places them; knows nothing of what they are.
+Takes values in their own units; knows nothing of what they are.
 """
 
 from __future__ import annotations
@@ -11,20 +11,10 @@ from dataclasses import dataclass
 from stash.ui.charts.chart import (
     Axis,
     Bar,
-    Chart,
-    Dot,
-    Drawn,
     Extent,
     Grid,
-    Lane,
     Legend,
-    Ribbon,
-    Rule,
     Tag,
-    Trail,
-    Whisker,
-    band,
-    centre,
     logarithmic_extent,
     make_axis,
     plain_axis,
@@ -33,8 +23,6 @@ from stash.ui.charts.chart import (
 
 CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", "transfer")
 """Colours that curves take in turn."""
-_MAX_TIPS = 1000
-"""Dots that have a tooltip: among more, no single one can be pointed at."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +51,9 @@ def make_ruler(
     return Ruler(shown, plain_axis(shown, label), size)
 
 
-def worded_ruler(
-    values: Iterable[float | None],
-    label: str,
-    write: Callable[[float], str],
-    by_powers: bool = False,
-) -> Ruler:
-    """Values as ``write`` writes them, evenly or ``by_powers`` of ten."""
-    known = [value for value in values if value is not None]
-    shown = logarithmic_extent(known) if by_powers else round_extent(known)
+def power_ruler(values: Iterable[float | None], label: str, write: Callable[[float], str]) -> Ruler:
+    """Values by powers of ten, as ``write`` writes them."""
+    shown = logarithmic_extent(value for value in values if value is not None)
     return Ruler(shown, make_axis(shown, label, write))
 
 
@@ -114,56 +96,6 @@ class LaneRow:
     """Why nothing is drawn."""
 
 
-def lane_chart(
-    name: str,
-    title: str,
-    rows: Sequence[LaneRow],
-    x: Ruler,
-    table: Grid,
-    how: str = "",
-    caption: str = "",
-    keys: Sequence[Legend] = (),
-) -> Chart:
-    """Rows one below the other over one axis."""
-    marks: list[Drawn] = []
-    tips = sum(len(row.values) for row in rows) <= _MAX_TIPS
-    for number, row in enumerate(rows):
-        y = centre(number, len(rows))
-        for piece in row.pieces:
-            place = x.span(piece.start, piece.end)
-            marks.append(Bar(place, band(number, len(rows)), piece.series, piece.tip, piece.faint))
-        if row.low is not None and row.high is not None:
-            marks.append(Whisker(x.span(row.low, row.high), (y, y)))
-        for each in row.values:
-            if each.low is not None and each.high is not None:
-                marks.append(Whisker(x.span(each.low, each.high), (y, y), each.line or each.series))
-            marks.append(Dot(x.locate(each.value), y, each.series, each.tip if tips else ""))
-    lanes = tuple(
-        Lane(row.name, f"unknown: {row.unknown}", quiet=True)
-        if row.unknown
-        else Lane(row.name, row.text)
-        for row in rows
-    )
-    return Chart(
-        name, title, caption, how, x.axis, tuple(marks), table, lanes=lanes, keys=tuple(keys)
-    )
-
-
-def lanes_ruler(rows: Sequence[LaneRow], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
-    """An axis that holds everything in the rows."""
-    return make_ruler(ends_of(rows), label, size, zero)
-
-
-def ends_of(rows: Sequence[LaneRow]) -> list[float | None]:
-    """All values that the rows reach to."""
-    found: list[float | None] = []
-    for row in rows:
-        found += [row.low, row.high]
-        found += [end for piece in row.pieces for end in (piece.start, piece.end)]
-        found += [end for each in row.values for end in (each.value, each.low, each.high)]
-    return found
-
-
 @dataclass(frozen=True)
 class PlotPoint:
     """One value on a plane, with an upright interval if it has one, and a level one if it has that."""
@@ -189,6 +121,60 @@ class PlotCurve:
     ribbon: bool = False
 
 
+@dataclass(frozen=True)
+class Chart:
+    """One chart; ``name`` is unique in a report, and the stem of its file as a figure."""
+
+    name: str
+    title: str
+    caption: str
+    """What the chart shows, in a sentence; empty where the page says it elsewhere."""
+    how: str
+    """How to read it."""
+    x: Ruler
+    table: Grid
+    """The same as text: for whoever cannot see the chart, or wants its numbers."""
+    y: Ruler | None = None
+    lanes: tuple[LaneRow, ...] = ()
+    """Rows, top to bottom; a chart has these or a ``y`` axis."""
+    curves: tuple[PlotCurve, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    """Behind the curves."""
+    rules: tuple[float, ...] = ()
+    """Values of ``x`` at which a line goes across the whole plane."""
+    tags: tuple[Tag, ...] = ()
+    keys: tuple[Legend, ...] = ()
+
+
+def lane_chart(
+    name: str,
+    title: str,
+    rows: Sequence[LaneRow],
+    x: Ruler,
+    table: Grid,
+    how: str = "",
+    caption: str = "",
+    keys: Sequence[Legend] = (),
+) -> Chart:
+    """Rows one below the other over one axis."""
+    return Chart(name, title, caption, how, x, table, lanes=tuple(rows), keys=tuple(keys))
+
+
+def lanes_ruler(rows: Sequence[LaneRow], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
+    """An axis that holds everything in the rows."""
+    return make_ruler(ends_of(rows), label, size, zero)
+
+
+def ends_of(rows: Sequence[LaneRow]) -> list[float | None]:
+    """All values that the rows reach to."""
+    found: list[float | None] = []
+    for row in rows:
+        found += [row.low, row.high]
+        found += [end for piece in row.pieces for end in (piece.start, piece.end)]
+        found += [end for each in row.values for end in (each.value, each.low, each.high)]
+    return found
+
+
 def level(y: float, series: str = "plain") -> PlotCurve:
     """A line across the whole plane; ``x`` of its points are the axis' ends, wherever these are."""
     return PlotCurve(
@@ -210,35 +196,16 @@ def plane_chart(
     tags: Sequence[Tag] = (),
 ) -> Chart:
     """Curves over two axes; lines upright at the values ``rules``; what lies beyond an axis stands at its edge."""
-    marks: list[Drawn] = [Rule(x.locate(value)) for value in rules]
-    tips = sum(len(curve.points) for curve in curves if curve.dots) <= _MAX_TIPS
-    for curve in curves:
-        marks += _drawn(curve, x, y, tips)
     return Chart(
-        name, title, caption, how, x.axis, (*marks, *tags), table, y=y.axis, keys=tuple(keys)
+        name,
+        title,
+        caption,
+        how,
+        x,
+        table,
+        y,
+        curves=tuple(curves),
+        rules=tuple(rules),
+        tags=tuple(tags),
+        keys=tuple(keys),
     )
-
-
-def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, tips: bool) -> Iterable[Drawn]:
-    known = [point for point in curve.points if point.low is not None and point.high is not None]
-    if curve.ribbon:
-        yield Ribbon(
-            tuple((x.locate(p.x), y.locate(p.low or 0.0), y.locate(p.high or 0.0)) for p in known),
-            curve.series,
-        )
-    if curve.line and len(curve.points) > 1:
-        yield Trail(
-            tuple((x.locate(point.x), y.locate(point.y)) for point in curve.points), curve.series
-        )
-    if not curve.dots:
-        return
-    for point in curve.points:
-        across = x.locate(point.x)
-        up = y.locate(point.y)
-        if point.left is not None and point.right is not None:
-            yield Whisker((x.locate(point.left), x.locate(point.right)), (up, up), curve.series)
-        if point.low is not None and point.high is not None and not curve.ribbon:
-            yield Whisker(
-                (across, across), (y.locate(point.low), y.locate(point.high)), curve.series
-            )
-        yield Dot(across, up, curve.series, point.tip if tips else "", hollow=point.hollow)

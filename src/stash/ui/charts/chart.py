@@ -82,49 +82,6 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Whisker:
-    """An interval: a thin line with ends, level or upright."""
-
-    x: tuple[float, float]
-    y: tuple[float, float]
-    series: str = ""
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One value; hollow if it does not count."""
-
-    x: float
-    y: float
-    series: str
-    tip: str = ""
-    hollow: bool = False
-
-
-@dataclass(frozen=True)
-class Trail:
-    """A line through points, in their order."""
-
-    points: tuple[tuple[float, float], ...]
-    series: str
-
-
-@dataclass(frozen=True)
-class Ribbon:
-    """The stretch between two lines: places along ``x``, each with its lower and its upper ``y``."""
-
-    edges: tuple[tuple[float, float, float], ...]
-    series: str
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A line across the whole plane at ``x``: what everything is measured against."""
-
-    x: float
-
-
-@dataclass(frozen=True)
 class Tag:
     """A few words about a place; a renderer leaves it out where it would touch dots, rules or tags before it."""
 
@@ -136,44 +93,11 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Lane:
-    """One row: its name, and what stands at its end."""
-
-    name: str
-    text: str = ""
-    quiet: bool = False
-    """Whether nothing is drawn in it: it is unknown."""
-
-
-@dataclass(frozen=True)
 class Legend:
     """What a series is called, where the rows do not say it."""
 
     series: str
     text: str
-
-
-Drawn = Bar | Whisker | Dot | Trail | Ribbon | Rule | Tag
-
-
-@dataclass(frozen=True)
-class Chart:
-    """One chart; ``name`` is unique in a report, and the stem of its file as a figure."""
-
-    name: str
-    title: str
-    caption: str
-    """What the chart shows, in a sentence; empty where the page says it elsewhere."""
-    how: str
-    """How to read it."""
-    x: Axis
-    marks: tuple[Drawn, ...]
-    table: Grid
-    """The same as text: for whoever cannot see the chart, or wants its numbers."""
-    y: Axis | None = None
-    lanes: tuple[Lane, ...] = ()
-    """Rows, top to bottom; a chart has these or a ``y`` axis."""
-    keys: tuple[Legend, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -282,10 +206,10 @@ def time_scale(seconds: float) -> Scale:
 
 
 # The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper
-# swallows; lighter for a dark page. A test holds the distances as the colour-blind see them. ``shade`` is for what is
-# no stall. ``loop``, ``start``,
-# ``evaluation`` and ``checkpoint`` are a watch's, which tells neither fetch nor network apart and has no bubble;
-# ``exchange``, ``input`` and ``host`` are a trace's, which has none of interconnect, network, prep and fetch.
+# swallows; lighter for a dark page. Any two differ as the colour-blind see them (Machado and others 2009). ``shade``
+# is for what is no stall. ``loop``, ``start``, ``evaluation`` and ``checkpoint`` are a watch's, which tells neither
+# fetch nor network apart and has no bubble; ``exchange``, ``input`` and ``host`` are a trace's, which has none of
+# interconnect, network, prep and fetch.
 
 LIGHT: Mapping[str, str] = {
     "compute": "#009e73",

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from stash.core.imports import require_package
-from stash.ui.charts.chart import Chart
+from stash.ui.charts.builders import Chart
 from stash.ui.charts.svg import draw_svg
 
 _PIXELS_PER_MM = 96 / 25.4

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup
 
 from stash.core.printable import printable_line
+from stash.ui.charts.builders import Chart, LaneRow, PlotCurve
 from stash.ui.charts.chart import (
     INK,
     LIGHT,
@@ -19,15 +20,10 @@ from stash.ui.charts.chart import (
     MUTED,
     Axis,
     Bar,
-    Chart,
-    Dot,
-    Drawn,
-    Ribbon,
-    Rule,
     Tag,
     Tick,
-    Trail,
-    Whisker,
+    band,
+    centre,
     series,
 )
 from stash.ui.charts.tiles import (
@@ -48,6 +44,8 @@ _NARROW = 480
 _PLANE_HEIGHT = 240
 _RADIUS = 3.5
 _END = 3.5
+_MAX_TIPS = 1000
+"""Dots that have a tooltip: among more, no single one can be pointed at."""
 _BESIDE = 6
 """Pixels from a place to the words about it."""
 RULES = (
@@ -91,7 +89,7 @@ def draw_svg(
         *frame.keys(),
         *frame.grid(),
         *frame.lanes(),
-        *map(frame.mark, chart.marks),
+        *frame.marks(),
         *frame.labels(),
         xmlns=_NAMESPACE,
         class_="chart",
@@ -130,6 +128,8 @@ class _Frame:
 
     def __init__(self, chart: Chart, width: int) -> None:
         self.chart = chart
+        self.x_axis = chart.x.axis
+        self.y_ticks = chart.y.axis.ticks if chart.y is not None else ()
         self.width = width
         self.narrow = width < _NARROW
         """For hands, which point at nothing: what pointing tells is left out."""
@@ -158,20 +158,24 @@ class _Frame:
         self.height = self.bottom + 2 * _LINE + 8
         self.tags: list[tuple[float, float, float, float]] = []
         """Where words stand already: left, right, top, bottom."""
+        self.dots: list[tuple[float, float]] = []
+        dots = sum(len(lane.values) for lane in chart.lanes)
+        dots += sum(len(curve.points) for curve in chart.curves if curve.dots)
+        self.has_tips = not self.narrow and dots <= _MAX_TIPS
 
     def _sides(self) -> tuple[float, float]:
         """Room left and right of the plane."""
         chart = self.chart
-        last = length_of(len(chart.x.ticks[-1].text)) / 2 + 4 if chart.x.ticks else 0
+        last = length_of(len(self.x_axis.ticks[-1].text)) / 2 + 4 if self.x_axis.ticks else 0
         named = min(0.4 * self.width, length_of(max(map(len, self.names), default=0)) + 12)
         if self.stacked:
-            first = length_of(len(chart.x.ticks[0].text)) / 2 + 2 if chart.x.ticks else 0
+            first = length_of(len(self.x_axis.ticks[0].text)) / 2 + 2 if self.x_axis.ticks else 0
             return max(10.0, first), max(14.0, last)
         if chart.lanes:
-            texts = max((len(lane.text) for lane in chart.lanes if not lane.quiet), default=0)
+            texts = max((len(lane.text) for lane in chart.lanes if not lane.unknown), default=0)
             return named, max(length_of(texts) + 18, last)
-        ticks = chart.y.ticks if chart.y is not None else ()
-        return length_of(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
+        longest = max((len(tick.text) for tick in self.y_ticks), default=0)
+        return length_of(longest) + 14, max(18.0, last)
 
     def across(self, x: float) -> str:
         return short_number(self.left + x * self.plane)
@@ -192,15 +196,15 @@ class _Frame:
                 yield element("circle", class_=series(name), cx=at + 5, cy=middle, r=4.5)
                 yield words_at(at + 15, middle + 4, text)
         if self.chart.y is not None:
-            yield words_at(4, self.top - 12, self.chart.y.label, "quiet")
+            yield words_at(4, self.top - 12, self.chart.y.axis.label, "quiet")
 
     def grid(self) -> Iterator[Markup]:
         """Fine lines at the labelled places, and the base line."""
         top = short_number(self.top)
         bottom = short_number(self.bottom)
-        for tick in self._fitting(self.chart.x):
+        for tick in self._fitting(self.x_axis):
             yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
-        for tick in self.chart.y.ticks if self.chart.y is not None else ():
+        for tick in self.y_ticks:
             yield element(
                 "path", class_="line", d=f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}"
             )
@@ -210,18 +214,19 @@ class _Frame:
         for number, (lane, name) in enumerate(zip(self.chart.lanes, self.names, strict=True)):
             top = self.top + number * self.row
             base = top + 13 if self.stacked else top + self.row / 2 + 4
-            tone = "quiet" if lane.quiet else ""
+            tone = "quiet" if lane.unknown else ""
             if not name:
                 continue
             if self.stacked:
                 yield words_at(4, base, name, tone)
             else:
                 yield words_at(self.left - 8, base, name, tone, "end")
-            if lane.quiet:
+            if lane.unknown:
+                why = f"unknown: {lane.unknown}"
                 below = base + (_LINE if self.stacked else 0)
                 left = 14.0 if self.stacked else self.left + 4
-                text = shortened_name(lane.text, letters_in(self.width - left - 8))
-                yield words_at(left, below, text, "quiet", tip=lane.text)
+                text = shortened_name(why, letters_in(self.width - left - 8))
+                yield words_at(left, below, text, "quiet", tip=why)
             elif lane.text:
                 room = self.width - 16 - (length_of(len(name)) if self.stacked else 0)
                 yield words_at(
@@ -230,22 +235,19 @@ class _Frame:
 
     def labels(self) -> Iterator[Markup]:
         """What the axes are, and the values at their lines."""
-        for tick in self._fitting(self.chart.x):
+        for tick in self._fitting(self.x_axis):
             yield words_at(
                 self.left + tick.at * self.plane, self.bottom + 15, tick.text, "quiet", "middle"
             )
         yield words_at(
             self.left + self.plane / 2,
             self.bottom + 15 + _LINE,
-            self.chart.x.label,
+            self.x_axis.label,
             "quiet",
             "middle",
         )
-        if self.chart.y is not None:
-            for tick in self.chart.y.ticks:
-                yield words_at(
-                    self.left - 8, float(self.down(tick.at)) + 4, tick.text, "quiet", "end"
-                )
+        for tick in self.y_ticks:
+            yield words_at(self.left - 8, float(self.down(tick.at)) + 4, tick.text, "quiet", "end")
 
     def _fitting(self, axis: Axis) -> tuple[Tick, ...]:
         """Every place, or every second, third … one: as many as there is room for."""
@@ -257,34 +259,65 @@ class _Frame:
         )
         return axis.ticks[::every]
 
-    def mark(self, mark: Drawn) -> Markup:
-        match mark:
-            case Bar():
-                return self._bar(mark)
-            case Whisker():
-                return self._whisker(mark)
-            case Dot():
-                tip = "" if self.narrow else mark.tip
-                x = self.across(mark.x)
-                y = self.down(mark.y)
-                tone = series(mark.series, "hollow" if mark.hollow else "")
-                return titled_element("circle", tip, class_=tone, cx=x, cy=y, r=_RADIUS)
-            case Trail():
-                points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
-                return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
-            case Ribbon():
-                there = mark.edges
-                back = reversed(mark.edges)
-                around = (*((x, low) for x, low, _ in there), *((x, high) for x, _, high in back))
-                points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
-                return element("polygon", class_=series(mark.series, "ribbon"), points=points)
-            case Rule():
-                line = (
-                    f"M{self.across(mark.x)} {short_number(self.top)}V{short_number(self.bottom)}"
-                )
-                return element("path", class_="quiet bold", d=line)
-            case Tag():
-                return self._tag(mark)
+    def marks(self) -> Iterator[Markup]:
+        """Bars, rows, lines across, curves, and words about places, each over those before."""
+        chart = self.chart
+        yield from map(self._bar, chart.bars)
+        for number, row in enumerate(chart.lanes):
+            yield from self._row(row, centre(number, len(chart.lanes)), number)
+        for value in chart.rules:
+            x = self.across(chart.x.locate(value))
+            line = f"M{x} {short_number(self.top)}V{short_number(self.bottom)}"
+            yield element("path", class_="quiet bold", d=line)
+        for curve in chart.curves:
+            yield from self._curve(curve)
+        yield from map(self._tag, chart.tags)
+
+    def _row(self, row: LaneRow, y: float, number: int) -> Iterator[Markup]:
+        x = self.chart.x
+        upright = band(number, len(self.chart.lanes))
+        for piece in row.pieces:
+            place = x.span(piece.start, piece.end)
+            yield self._bar(Bar(place, upright, piece.series, piece.tip, piece.faint))
+        if row.low is not None and row.high is not None:
+            yield self._whisker(x.span(row.low, row.high), (y, y))
+        for value in row.values:
+            if value.low is not None and value.high is not None:
+                ends = x.span(value.low, value.high)
+                yield self._whisker(ends, (y, y), value.line or value.series)
+            yield self._dot(x.locate(value.value), y, value.series, value.tip)
+
+    def _curve(self, curve: PlotCurve) -> Iterator[Markup]:
+        x, y = self.chart.x, self.chart.y
+        assert y is not None
+        if curve.ribbon:
+            known = [p for p in curve.points if p.low is not None and p.high is not None]
+            lower = [(p.x, p.low or 0.0) for p in known]
+            upper = [(p.x, p.high or 0.0) for p in reversed(known)]
+            around = [(self.across(x.locate(a)), self.down(y.locate(b))) for a, b in lower + upper]
+            points = " ".join(f"{across},{down}" for across, down in around)
+            yield element("polygon", class_=series(curve.series, "ribbon"), points=points)
+        places = [(x.locate(point.x), y.locate(point.y)) for point in curve.points]
+        if curve.line and len(places) > 1:
+            line = "L".join(f"{self.across(a)} {self.down(b)}" for a, b in places)
+            yield element("path", class_=series(curve.series, "trail"), d=f"M{line}")
+        for point, (across, up) in zip(curve.points, places, strict=True):
+            if not curve.dots:
+                break
+            if point.left is not None and point.right is not None:
+                ends = (x.locate(point.left), x.locate(point.right))
+                yield self._whisker(ends, (up, up), curve.series)
+            if point.low is not None and point.high is not None and not curve.ribbon:
+                ends = (y.locate(point.low), y.locate(point.high))
+                yield self._whisker((across, across), ends, curve.series)
+            yield self._dot(across, up, curve.series, point.tip, point.hollow)
+
+    def _dot(self, x: float, y: float, name: str, tip: str, hollow: bool = False) -> Markup:
+        across, down = self.across(x), self.down(y)
+        self.dots.append((float(across), float(down)))
+        tone = series(name, "hollow" if hollow else "")
+        shown = tip if self.has_tips else ""
+        return titled_element("circle", shown, class_=tone, cx=across, cy=down, r=_RADIUS)
 
     def _bar(self, bar: Bar) -> Markup:
         left, right = map(float, map(self.across, bar.x))
@@ -295,11 +328,13 @@ class _Frame:
         high = max(bottom - top, 1)
         return titled_element("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
 
-    def _whisker(self, whisker: Whisker) -> Markup:
-        (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
-        tone = series(whisker.series, "bold") if whisker.series else "bold"
+    def _whisker(
+        self, across: tuple[float, float], up: tuple[float, float], name: str = ""
+    ) -> Markup:
+        (x, right), (y, top) = map(self.across, across), map(self.down, up)
+        tone = series(name, "bold") if name else "bold"
         line = f"M{x} {y}V{top}"
-        if whisker.y[0] == whisker.y[1]:
+        if up[0] == up[1]:
             end = f"{short_number(float(y) - _END)}v{2 * _END}"
             line = f"M{x} {y}H{right}M{x} {end}M{right} {end}"
         return element("path", class_=tone, d=line)
@@ -317,16 +352,14 @@ class _Frame:
         return Markup()
 
     def _is_free(self, box: tuple[float, float, float, float], firm: bool) -> bool:
+        """Whether words there touch neither others, nor a line across, nor dots unless they are ``firm``."""
         left, right, top, bottom = box
         if left < self.left or right > self.width or top < self.top - SIZE:
             return False
         if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
             return False
-
-        for mark in self.chart.marks:
-            if isinstance(mark, Rule) or (isinstance(mark, Dot) and not firm):
-                x = float(self.across(mark.x))
-                y = top if isinstance(mark, Rule) else float(self.down(mark.y))
-                if left < x < right and top <= y <= bottom:
-                    return False
-        return True
+        chart = self.chart
+        lines = (float(self.across(chart.x.locate(value))) for value in chart.rules)
+        if any(left < line < right for line in lines):
+            return False
+        return firm or not any(left < x < right and top <= y <= bottom for x, y in self.dots)
