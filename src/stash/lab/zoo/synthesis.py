@@ -66,13 +66,6 @@ VOCABULARY = 30_522
 """Of BERT, uncased pieces."""
 TOKENS_PER_SAMPLE = 1024
 
-# One file of each kind: the same generator always gives the same bytes (with the same numpy and Pillow).
-
-
-def image_sample(random: np.random.Generator, samples: int) -> bytes:
-    """One JPEG; ``samples`` is always 1."""
-    return make_jpeg(random)
-
 
 def token_sample(random: np.random.Generator, samples: int) -> bytes:
     """``samples`` x 1024 little-endian uint16 token ids, frequencies falling as 1/rank (Zipf)."""
