@@ -91,7 +91,7 @@ class FixOptions(LocalRankOptions):
         default=(),
         panel=_HOW,
     )
-    apply: bool = flag("Apply the patch; git or a copy keeps the old script.")
+    apply: bool = flag("Apply the patch; a copy keeps the old script.")
     output: Path | None = option(
         "FILE", "Write the record to this file, and the patch beside it.", Path, "-o", "--output"
     )
