@@ -182,7 +182,14 @@ def _list_calls(change: ScriptChange) -> list[tuple[Site, str, Mapping[str, Any]
     written = [(site, change.writes) for site in (change.site, *change.also)]
     written += [(site, {"non_blocking": True}) for site in change.copies]
     return [
-        (site, f"at {_place_of(site)} set {_format_arguments(writes)}", writes)
+        (
+            site,
+            f"at {_place_of(site)} set "
+            + join_names(
+                [f"{name}={new!r}" if name != "0" else repr(new) for name, new in writes.items()]
+            ),
+            writes,
+        )
         for site, writes in written
     ]
 
@@ -224,12 +231,6 @@ def text_of(path: Path) -> str:
     if encoding not in ("utf-8", "utf-8-sig", "ascii"):
         raise ValueError(f"{path} is in {encoding}")
     return content.decode()
-
-
-def _format_arguments(writes: Mapping[str, Any]) -> str:
-    return join_names(
-        [f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()]
-    )
 
 
 def _short_path(file: str) -> str:

@@ -70,7 +70,12 @@ _FAR = 1.5
 def find_changes(search: Search) -> Stage:
     """Try, combine, prove; what was proven until an interrupt, or the end of the time, is kept."""
     try:
-        _drop_by_forecast(search)
+        for each in _list_open(search):
+            most = each.change.forecast
+            if most is not None and most < WORTH * search.typed:
+                at_most = format_seconds(max(0.0, most))
+                why = f"saves {at_most} of the step at most, by forecast"
+                search.settle([each.name], "left out", why)
         yield from _launch_lead(search)
         yield from _take_turns(search, _list_open(search))
         _ask_consent(search)
@@ -111,15 +116,6 @@ def _list_open(search: Search) -> list[Candidate]:
 
 def _names(candidates: Iterable[Candidate]) -> Arm:
     return tuple(each.name for each in candidates)
-
-
-def _drop_by_forecast(search: Search) -> None:
-    for each in _list_open(search):
-        most = each.change.forecast
-        if most is not None and most < WORTH * search.typed:
-            at_most = format_seconds(max(0.0, most))
-            why = f"saves {at_most} of the step at most, by forecast"
-            search.settle([each.name], "left out", why)
 
 
 def _launch_lead(search: Search) -> Stage:

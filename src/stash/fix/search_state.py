@@ -285,21 +285,17 @@ def launch(search: Search, stage: SearchStage, number: int, arm: Arm) -> Stage:
         distance = loss_distance(search.first.evidence, found.evidence) or 0.0
         search.own = max(search.own or 0.0, distance)
         return ""
-    shown = search.proofs[frozenset(arm)] = yield from _check_training(search, arm, found)
+    typed, effect = search.first.evidence, combined_effect(search.changes_of(arm))
+    shown = judge_training(typed, found.evidence, effect, search.own)
+    if not shown.holds and search.own is None:  # does the script repeat itself?
+        yield from launch(search, "screening", len(search.rounds("screening")), TYPED)
+        shown = judge_training(typed, found.evidence, effect, search.own)
+    search.proofs[frozenset(arm)] = shown
     search.note(blamed, proof=shown)
     if not shown.holds:
         search.settle(blamed, "other training", shown.text)
         return shown.text
     return ""
-
-
-def _check_training(search: Search, arm: Arm, found: TrialRun) -> Stage:
-    effect = combined_effect(search.changes_of(arm))
-    shown = judge_training(search.first.evidence, found.evidence, effect, search.own)
-    if not shown.holds and search.own is None:  # does the script repeat itself?
-        yield from launch(search, "screening", len(search.rounds("screening")), TYPED)
-        shown = judge_training(search.first.evidence, found.evidence, effect, search.own)
-    return shown
 
 
 def launch_in_turns(

@@ -327,10 +327,8 @@ def _passes_on(call: ast.Call) -> bool:
     func = call.func
     if isinstance(func, ast.Name):
         return hasattr(builtins, func.id)
-    return (
-        isinstance(func, ast.Attribute)
-        and func.attr == "__init__"
-        and not isinstance(func.value, ast.Call)
+    return _called_name(func) == "__init__" and not isinstance(
+        getattr(func, "value", None), ast.Call
     )
 
 
@@ -344,9 +342,7 @@ def _binds(node: ast.AST, name: str) -> bool:
 
 
 def _is_literal(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) or (
-        isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
-    )
+    return isinstance(getattr(node, "operand", node), ast.Constant)
 
 
 def apply_edits(text: str, edits: list[Edit]) -> str:

@@ -60,14 +60,6 @@ def _count_repeats(ranks: TrialEvidence, batches: int) -> int:
     return len(prints) - len(set(prints))
 
 
-def _loss_growth(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, float]:
-    """The largest relative difference of the first losses, and that of the mean of all."""
-    first = [[{"losses": rank["losses"][:_EARLY]} for rank in ranks] for ranks in (typed, changed)]
-    columns = zip(*_pair_records(typed, changed, "losses"), strict=True)
-    one, other = (fmean(map(float.fromhex, column)) for column in columns)
-    return loss_distance(*first) or 0.0, abs(one - other) / (max(abs(one), abs(other)) or 1.0)
-
-
 def judge_training(
     typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None
 ) -> Proof:
@@ -104,7 +96,13 @@ def judge_training(
         and difference > allowed
         and losses >= _MANY * len(changed)
     ):
-        early, of_mean = _loss_growth(typed, changed)
+        first = [
+            [{"losses": rank["losses"][:_EARLY]} for rank in side] for side in (typed, changed)
+        ]
+        early = loss_distance(*first) or 0.0
+        columns = zip(*_pair_records(typed, changed, "losses"), strict=True)
+        one, two = (fmean(map(float.fromhex, column)) for column in columns)
+        of_mean = abs(one - two) / (max(abs(one), abs(two)) or 1.0)
         text = f"the first {_EARLY} losses differ by {early:.1e} at most, the mean of {losses} by {of_mean:.1e}"
         holds = early <= allowed and of_mean <= _OF_MEAN
     else:

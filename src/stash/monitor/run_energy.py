@@ -34,9 +34,9 @@ def run_energy(record: RunRecord) -> RunEnergy | None:
         is_whole = len(told) >= record.header.nodes
         parts = set.intersection(*map(set, told)) if is_whole else set()
         watts.append({part: math.fsum(each[part] for each in told) for part in sorted(parts)})
-    most = max(watts, key=len, default={})
+    most = sorted({part for each in watts for part in each})
     rows = zip(record.windows, watts, strict=True)
-    known = [(window, each) for window, each in rows if most and each.keys() == most.keys()]
+    known = [(window, each) for window, each in rows if most and sorted(each) == most]
     if not known:
         return None
     joules = {
