@@ -122,8 +122,8 @@ class Search:
     """A launch as typed, which led to the candidates."""
     candidates: dict[str, Candidate]
     budget: TimeBudget
-    takes_turns: bool = False
-    allowed: frozenset[str] = frozenset()
+    takes_turns: bool
+    allowed: frozenset[str]
     launches: list[Launched] = field(default_factory=list)
     proofs: dict[frozenset[str], Proof] = field(default_factory=dict)
     """What launches with these changes trained."""
@@ -227,14 +227,19 @@ Stage = Generator[StartScript | TakeTurns, LaunchEnded, Any]
 
 
 def begin_search(
-    changes: Iterable[ScriptChange], first: TrialRun, left: float, **options: Any
+    changes: Iterable[ScriptChange],
+    first: TrialRun,
+    left: float,
+    takes_turns: bool = False,
+    allowed: frozenset[str] = frozenset(),
 ) -> Search:
     """A search whose first launch as typed is known."""
     step = step_seconds(first, first)
     assert step is not None
     starting = max(0.0, first.elapsed_seconds - first.steps * step)
     budget = TimeBudget(left, step, starting)
-    search = Search(first, {each.name: Candidate(each) for each in changes}, budget, **options)
+    candidates = {each.name: Candidate(each) for each in changes}
+    search = Search(first, candidates, budget, takes_turns, allowed)
     search.note_launch("screening", 0, TYPED, LaunchEnded(first, left))
     return search
 

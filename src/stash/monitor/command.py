@@ -51,26 +51,21 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 
         print(printable_line(epilog(load_record(options.epilog)), 400))
         return
+    running = {
+        "--join follows a run that is watched already, and starts nothing": options.join,
+        "--attach watches a job that runs already": options.attach,
+    }
+    for why, given in running.items():
+        if given is not None and context.obj.kind != "none":
+            raise UserError(f"{why}; leave {context.obj.words[0]} out")
     if options.join is not None:
-        if context.obj.kind != "none":
-            raise UserError(
-                f"--join follows a run that is watched already, and starts nothing; leave {context.obj.words[0]} out"
-            )
-        if options.pause or options.resume or options.capture is not None:
-            ask_run(options.join, options)
-        else:
-            follow_record(options.join)
-        return
+        is_asked = options.pause or options.resume or options.capture is not None
+        return ask_run(options.join, options) if is_asked else follow_record(options.join)
     require_linux("stash watch")
     if options.attach is not None:
         from stash.monitor.attach import attach
 
-        if context.obj.kind != "none":
-            raise UserError(
-                f"--attach watches a job that runs already; leave {context.obj.words[0]} out"
-            )
-        attach(options.attach, options)
-        return
+        return attach(options.attach, options)
     if options.accept:
         from stash.monitor.accept import accept_machine
 

@@ -55,17 +55,10 @@ def step_course(record: RunRecord) -> Chart:
     ]
     nodes = record.header.nodes
     begins = [(alert, _alert_moment(alert, record.windows) - began) for alert in record.alerts]
-    lines: list[list[PlotPoint]] = []  # interrupted where nobody watched
-    ended = -math.inf
-    for each in columns:
-        if each.began - ended > _LONGEST_GAP * each.seconds:
-            lines.append([])
-        ended = each.began + each.seconds
-        lines[-1] += [PlotPoint(at - began, each.step_seconds) for at in (each.began, ended)]
     chart = plane_chart(
         "course",
         "The step over time",
-        [PlotCurve("plain", tuple(points), line=True, dots=False) for points in lines],
+        _step_lines(columns, began),
         across,
         upward,
         _table(columns, shown, nodes),
@@ -85,6 +78,18 @@ def step_course(record: RunRecord) -> Chart:
         bar for each in columns for bar in _stall_bars(each, shown, began, across, upward, nodes)
     ]
     return replace(chart, marks=(*bars, *chart.marks))
+
+
+def _step_lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
+    """The step's line, interrupted where nobody watched."""
+    lines: list[list[PlotPoint]] = []
+    ended = -math.inf
+    for each in columns:
+        if each.began - ended > _LONGEST_GAP * each.seconds:
+            lines.append([])
+        ended = each.began + each.seconds
+        lines[-1] += [PlotPoint(at - began, each.step_seconds) for at in (each.began, ended)]
+    return [PlotCurve("plain", tuple(points), line=True, dots=False) for points in lines]
 
 
 def _stall_bars(

@@ -155,7 +155,7 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     )
     batches = repeat_epochs(loader)
     began = time.monotonic()
-    for step in itertools.count(1):  # noqa: B007 - of the faults
+    for step in itertools.count(1):
         optimizer.zero_grad(set_to_none=True)
         for left in reversed(range(options.accumulate)):
             batch = next(batches)
@@ -206,9 +206,7 @@ def parallel(
     return ddp, lambda exchanges: nullcontext() if exchanges else ddp.no_sync()
 
 
-def make_loader(
-    emulation: Emulation, options: argparse.Namespace, rank: int
-) -> DataLoader[Tensor]:
+def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int) -> DataLoader[Tensor]:
     """This rank's share of the samples; raises UserError if there are too few files, or none to read slowly."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     files = (

@@ -1,6 +1,7 @@
 """One TCP stream from one network namespace to another, timed at the receiver; a program of its own.
 
-Run as ``python transfer.py '[[SOURCE, TARGET, ADDRESS, SECONDS, BYTES]]'``, fields of a ``Stream``; prints a list of payload rates in bytes per second, 0 where nothing arrived. Knows nothing of what was asked.
+Run as ``python transfer.py '[[SOURCE, TARGET, ADDRESS, SECONDS, BYTES]]'``, fields of a ``Stream``; prints a list of
+payload rates in bytes per second, 0 where nothing arrived. Knows nothing of what was asked.
 """
 
 from __future__ import annotations

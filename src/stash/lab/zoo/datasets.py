@@ -133,16 +133,18 @@ def make_dataset(
         raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")
     try:
         found = read_manifest(root)
-        if found is not None and found.complete and found.kind == kind:
-            if count in (None, found.count):
-                return Made(root, kind, found.count, found.bytes or 0, None)
+        is_there = found is not None and found.complete and found.kind == kind
+        if found is not None and is_there and count in (None, found.count):
+            return Made(root, kind, found.count, found.bytes or 0, None)
         _claim(root, found)
         _write_manifest(root, Manifest(kind, wanted))
         size = _write_files(KINDS[kind], root, wanted, progress)
         _write_manifest(root, Manifest(kind, wanted, complete=True, bytes=size))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            why = f"the disk of {root} is full; free some space, delete the folder and make it again"
+            why = (
+                f"the disk of {root} is full; free some space, delete the folder and make it again"
+            )
             raise UserError(why) from error
         raise UserError(
             f"cannot write the data set {root}: {error.strerror or error}; name a folder you may write to"

@@ -23,8 +23,8 @@ from stash.core.errors import UserError
 from stash.core.imports import prepare_torchvision
 from stash.lab.zoo.datasets import read_manifest
 from stash.lab.zoo.models import DENSE, TABLES
-from stash.lab.zoo.registry import LABELS, SEQUENCE_LENGTH, WorkloadSpec
-from stash.lab.zoo.synthesis import VOCABULARY
+from stash.lab.zoo.registry import SEQUENCE_LENGTH, WorkloadSpec
+from stash.lab.zoo.synthesis import LABELS, VOCABULARY
 
 Sample = tuple[Tensor, ...]
 
@@ -105,7 +105,9 @@ def open_feed(
             f"`stash lab dataset make {spec.kind} PATH` makes some"
         )
     if manifest is not None and not manifest.complete:
-        raise UserError(f"the data set {root} is unfinished; delete it, and make it again by {make}")
+        raise UserError(
+            f"the data set {root} is unfinished; delete it, and make it again by {make}"
+        )
     feed: Any = ()
     try:
         if spec.kind == "text":

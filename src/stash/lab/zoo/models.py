@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stash.core.imports import prepare_torchvision, require_package
-from stash.lab.zoo.registry import LABELS
-from stash.lab.zoo.synthesis import VOCABULARY
+from stash.lab.zoo.synthesis import LABELS, VOCABULARY
 
 DENSE = 13
 """Counters of a click."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 SEQUENCE_LENGTH, LONGEST_SEQUENCE = 384, 512
 """Tokens of a sample of text, as in SQuAD, and those that BERT's position embedding has room for."""
-LABELS = {"images": 1000, "audio": 35}
-"""By kind of data, as many as models of it distinguish: of ImageNet, of Speech Commands v2 (arXiv 1804.03209)."""
 ON_DISK = ("images", "text")
 """Kinds of data of which `stash lab dataset make` makes files; others are made in memory."""
 

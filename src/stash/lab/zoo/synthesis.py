@@ -62,6 +62,8 @@ def _field(
 IMAGE_CLASSES = 100
 """Folders that generated pictures are spread over."""
 
+LABELS = {"images": 1000, "audio": 35}
+"""By kind of data, as many as models of it distinguish: of ImageNet, of Speech Commands v2 (arXiv 1804.03209)."""
 VOCABULARY = 30_522
 """Of BERT, uncased pieces."""
 TOKENS_PER_SAMPLE = 1024
