@@ -52,8 +52,3 @@ def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(records, tm
     )
 
 
-def test_records_of_fixes_are_no_profiles_to_compare(records):
-    with pytest.raises(
-        UserError, match=r"monday\.fix\.json is a record of a fix; give the \*\.stash\.json files"
-    ):
-        asked("compare", *records)

@@ -280,22 +280,6 @@ def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path):
     assert found.stalls["disturbed"] == pytest.approx(0.01)
 
 
-def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_last():
-    found = sum_windows(
-        [window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)]
-    )
-    assert found.delay == pytest.approx(0.02)
-
-
-def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path):
-    RecordWriter(path, header()).write(window(1, 100, 0.2))
-    shown = page(load_record(path))
-    assert shown.verdict[0].startswith(
-        "A step takes 200 ms. 65% of it is prep + fetch: `stash profile` says why"
-    )
-    assert [chapter.title for chapter in shown.chapters] == ["The run over time"]
-
-
 def test_of_one_rank_nobody_waits_for_another(path):
     RecordWriter(path, header(ranks=1)).write(window(1, 100))
     shown = page(load_record(path))

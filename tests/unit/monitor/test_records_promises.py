@@ -79,16 +79,6 @@ def test_a_counter_never_falls_whatever_a_window_says():
     assert seen == pytest.approx([24 * each for each in (0.02, 0.02, 0.02, 0.03)])
 
 
-def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(
-    monkeypatch,
-):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(
-        UserError, match="needs wandb, which is not installed: type `pip install wandb`"
-    ):
-        open_tracker("wandb:x", header(1))
-
-
 def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(
     tmp_path,
 ):
