@@ -150,7 +150,7 @@ def ask_run(path: Path, options: WatchCommandOptions) -> None:
     """Have the run of a record paused, watched again or traced; raises UserError for one that has ended."""
     from stash.monitor.records import load_record
 
-    if any(event.what == "end" for event in load_record(path, whole=False).events):
+    if any(event.what == "end" for event in load_record(path).events):
         raise UserError(f"--join {path}: that run has ended; there is nothing to ask of it")
     steps, ranks = options.capture or (0, ())
     paused = options.pause if options.pause or options.resume else None
@@ -174,22 +174,22 @@ def ask_run(path: Path, options: WatchCommandOptions) -> None:
 
 def follow_record(path: Path) -> None:
     """Show a record's last window whenever there is another one, until the run has ended."""
+    from stash.core.jsonl import Tail
     from stash.monitor.page import page
-    from stash.monitor.records import load_record
+    from stash.monitor.records import load_record, read_lines
     from stash.ui.terminal import print_page
 
-    shown: tuple[int, int] | None = None
+    load_record(path)  # or say why it is none
+    tail = Tail(path)
+    record = read_lines(tail.read_new_lines(), str(path))
     with suppress(KeyboardInterrupt):
         while True:
-            status = path.stat() if path.exists() else None
-            state = (0, 0) if status is None else (status.st_ino, status.st_size)
-            if state != shown:  # a record of a day takes a second to read
-                shown = state
-                record = load_record(path, whole=False)
-                if sys.stdout.isatty():
-                    print("\x1b[2J\x1b[H", end="")
-                print_page(page(record, path.name, live=True))
-                sys.stdout.flush()
-                if any(event.what == "end" for event in record.events):
-                    return
-            time.sleep(_JOIN_SECONDS)
+            if sys.stdout.isatty():
+                print("\x1b[2J\x1b[H", end="")
+            print_page(page(record, path.name, live=True))
+            sys.stdout.flush()
+            if any(event.what == "end" for event in record.events):
+                return
+            while not (lines := tail.read_new_lines()):
+                time.sleep(_JOIN_SECONDS)
+            record = read_lines(lines, str(path), record)

@@ -1,7 +1,5 @@
 """What every watch promises: small records, few ranks shown, and one sentence for what it cannot do."""
 
-import sys
-
 import numpy as np
 import pytest
 from profile_builder import build
@@ -13,7 +11,6 @@ from stash.monitor.accounting import NOW_AND_THEN, STAGES, account_cycles
 from stash.monitor.baseline import load_baseline
 from stash.monitor.change_test import Slice
 from stash.monitor.records import GpuState, Header, MachineState, RecordWriter
-from stash.monitor.trackers import open_tracker
 from stash.monitor.watch_metrics import Metrics
 from stash.monitor.window_lines import window_of
 

@@ -17,7 +17,7 @@ from stash.measure.agent import private
 from stash.measure.agent.runner import watch_duties
 from stash.measure.protocol import stamped
 from stash.measure.protocol.orders import WatchRequest
-from stash.measure.protocol.stamped import StepRing, StepStage
+from stash.measure.protocol.stamped import StepRing
 from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import forecast_bill, lost_a_day, price_of
