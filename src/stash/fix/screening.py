@@ -57,8 +57,6 @@ _JOINED = 2
 """Times what is worth a change: what must be saved by several at once, or by one of many that took turns."""
 _NO_DIFFERENCE = 0.02
 """Of the step: of two numbers of workers that differ by less the smaller is taken."""
-_MOST_OF_IT = 0.25
-"""Of what a change saves alone: where it takes off less beside another that saves as much, they do the same."""
 _RATE = 0.05
 """Error rate of an interval that only chooses."""
 _UNKNOWN = 0.05
@@ -399,7 +397,7 @@ def _drop_idle(search: Search, arm: Arm) -> Stage:
         for name, part in parts.items():
             if search.candidates[name].saves is None:  # it was launched with others at once
                 search.note([name], saves=Interval(value=part, repetitions=1))
-        less = [name for name, part in parts.items() if _adds_little(search, name, arm, part)]
+        less = [name for name, part in parts.items() if part < WORTH * search.step]
         if not less:
             break
         # of what saves something alone one at a time, as two may do the same
@@ -431,12 +429,3 @@ def _launch_all_but_one(search: Search, arm: Arm) -> Stage:
         else:
             return search.rounds("combining")[0], arm
     return {}, arm
-
-
-def _adds_little(search: Search, name: str, arm: Arm, part: float) -> bool:
-    """Whether it takes off too little in an arm, or does what another one of it does as well."""
-    saved = search.candidates[name].saved_seconds
-    others = search.find_candidates(leave_out(arm, [name]))
-    alike = any(each.saved_seconds >= saved / 2 for each in others)
-    same = alike and saved >= LARGE * search.step and part < _MOST_OF_IT * saved
-    return same or part < WORTH * search.step
