@@ -12,7 +12,6 @@ to launch is in none of its intervals.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -101,15 +100,11 @@ def _settle_rest(search: Search, untried: str, unproven: str) -> None:
 
 
 def _list_open(search: Search) -> list[Candidate]:
-    """What nothing is decided of, but for what all is compared with: by forecast, first values of knobs first."""
-    places = Counter[str]()
-    found: list[tuple[int, float, Candidate]] = []
-    for name, each in search.candidates.items():
-        if each.is_open and name not in search.base:
-            knob, forecast = each.change.knob, each.change.forecast
-            found.append((places[knob], -(forecast or _UNKNOWN * search.typed), each))
-            places[knob] += 1
-    return [each for _, _, each in sorted(found, key=lambda row: row[:2])]
+    """What nothing is decided of, but for what all is compared with, by forecast."""
+    found = [
+        each for name, each in search.candidates.items() if each.is_open and name not in search.base
+    ]
+    return sorted(found, key=lambda each: -(each.change.forecast or _UNKNOWN * search.typed))
 
 
 def _names(candidates: Iterable[Candidate]) -> Arm:
