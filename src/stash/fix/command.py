@@ -187,9 +187,7 @@ def _try_changes(
     until = began + options.budget
     if time.monotonic() + (profiled - session.measurement.seconds_spent()) + seconds > until:
         raise _late_error(session)
-    others = case.breakdown.disturbed
-    busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
-    with Trials(session, until=until, bare=not busy) as trials:
+    with Trials(session, until=until, bare=not _is_disturbed(case)) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None) -> TrialRun:
             most = seconds if steps is None else options.budget
@@ -216,12 +214,15 @@ def _try_changes(
             say,
         )
     record, patch = _make_fix(session, search, case)
-    more = {
-        "profile_seconds": profiled,
-        "elapsed_seconds": time.monotonic() - began,
-        "left": tuple(f"{knob}: {why}" for knob, why in left.items()),
-    }
-    return record.model_copy(update=more), patch
+    took = {"profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began}
+    reasons = tuple(f"{knob}: {why}" for knob, why in left.items())
+    return record.model_copy(update={**took, "left": reasons}), patch
+
+
+def _is_disturbed(case: Case) -> bool:
+    """Whether launches watch their steps, to know what other work costs them."""
+    others = case.breakdown.disturbed
+    return others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
 
 
 def _time_first(

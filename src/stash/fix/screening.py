@@ -132,8 +132,6 @@ def _launch_lead(search: Search) -> Stage:
             search.settle([lead.name], "no difference")
         return
     _compare_with(search, (lead.name,))
-    rivals = [each for each in _list_open(search) if each.change.knob == lead.change.knob]
-    search.settle(_names(rivals), "left out", f"{lead.change.text} is tried first")
 
 
 def _compare_with(search: Search, base: Arm) -> None:
