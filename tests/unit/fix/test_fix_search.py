@@ -125,16 +125,6 @@ def test_no_launch_is_begun_that_cannot_end_in_time(within, joins):
     )
 
 
-def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
-    job = Job(lambda on: 0.1 - 0.02 * ("good" in on))
-    search = search_job(job, change("good"), change("idle"), within=3.5 * LAUNCH)
-    assert standing(search) == {"good": "unproven", "idle": "no difference"}
-    good, _ = search.candidates.values()
-    assert good.why == "no time to prove it: give more with --budget"
-    assert abs(good.saves.value - 0.02) < 0.005
-    assert search.final.kept == ()
-
-
 def test_time_that_was_set_aside_for_what_turned_out_to_save_nothing_goes_to_the_others():
     # GIVEN time for a proof and six more launches, of which each change was thought to need two
     job = Job(lambda names: 0.1 - 0.02 * ("d" in names))

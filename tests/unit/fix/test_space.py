@@ -58,15 +58,6 @@ def why(of, knob):
     return propose_changes(of)[1][knob]
 
 
-def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
-    changes = [each for each in propose_changes(facts())[0] if each.knob == "workers"]
-    assert {1, 2, 4} <= {each.writes["num_workers"] for each in changes}
-    assert all(each.forecast is not None and 0.08 <= each.forecast < 0.09 for each in changes)
-    assert changes[0].settings == {
-        "loader": {"num_workers": changes[0].writes["num_workers"], "site": "mine"}
-    }
-
-
 @pytest.mark.parametrize(
     ("needed", "room", "order"),
     [
@@ -250,19 +241,6 @@ def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only(
 
     assert any("Make samples cheaper" in each for each in advice(3))
     assert advice(1) == ()  # without intervals
-
-
-def test_what_lies_between_steps_is_advised_by_forecast():
-    built = facts().case
-    row = RunRow(
-        name="checkpoint",
-        time=Interval(value=0.05, low=0.04, high=0.06),
-        each=Interval(value=5.0),
-        every=100.0,
-    )
-    run = RunAccount(rows=(row,), step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
-    case = Case(built.breakdown.model_copy(update={"run": run}), built.profile)
-    assert any(each.startswith("Save half as often") for each in _list_advice(case, []))
 
 
 def of_workers(took=(), threads=None, device="cpu", **loader):
