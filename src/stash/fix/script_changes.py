@@ -40,7 +40,6 @@ class Site:
     end_column: int | None
     values: Mapping[str, Any]
     calls: int = 1
-    function: str = ""
 
     @property
     def is_in_library(self) -> bool:
@@ -64,7 +63,6 @@ def sites_of(evidence: Mapping[str, Any]) -> list[Site]:
             each["end_column"],
             each["values"],
             each["calls"],
-            each["function"],
         )
         for key, each in evidence["sites"].items()
     ]

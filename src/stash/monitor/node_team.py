@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -109,28 +108,32 @@ class NodeMerge:
         parts = [part for node in nodes if (part := self._held[node]) is not None]
         if not parts or len(parts) < len(nodes):
             return None
-        common = reduce(np.intersect1d, (np.array(part.numbers) for part in parts))
-        if not len(common):
+        common = sorted(set.intersection(*(set(part.numbers) for part in parts)))
+        if not common:
             return None
+        picked = []
         for node, part in zip(nodes, parts, strict=True):
-            rest = _pick(part, np.array(part.numbers) > common[-1])
+            places = np.searchsorted(part.numbers, common)
+            rest = _pick(part, np.arange(places[-1] + 1, len(part.numbers)))
             self._held[node] = rest if rest.numbers else None
-        picked = [_pick(part, np.isin(part.numbers, common)) for part in parts]
+            picked.append(part if len(part.numbers) == len(common) else _pick(part, places))
         ranks = np.array([rank for part in parts for rank in part.ranks])
         order = np.argsort(ranks)
         return JoinedCycles(
             tuple(ranks[order].tolist()),
-            common.tolist(),
+            common,
             np.concatenate([part.seconds for part in picked], axis=1)[:, order],
             np.concatenate([part.delays for part in picked], axis=1)[:, order],
             min(part.ended for part in parts),
         )
 
 
-def _pick(part: JoinedCycles, is_wanted: np.ndarray) -> JoinedCycles:
-    numbers = np.array(part.numbers)[is_wanted].tolist()
+def _pick(part: JoinedCycles, places: np.ndarray) -> JoinedCycles:
     return replace(
-        part, numbers=numbers, seconds=part.seconds[is_wanted], delays=part.delays[is_wanted]
+        part,
+        numbers=[part.numbers[place] for place in places],
+        seconds=part.seconds[places],
+        delays=part.delays[places],
     )
 
 
