@@ -85,7 +85,7 @@ LISTENERS = (
         _INTERFACE,
         "the run",
         "the run's interface",
-        ("stash.monitor.node_links",),
+        ("stash.monitor.node_team",),
     ),
     ListeningSocket(
         "several nodes",

@@ -9,9 +9,9 @@ import time
 import pytest
 from runs import PATIENCE
 
-from stash.lab.testbed import doctor
+from stash.lab.testbed import bed
 
-_OBSTACLE = doctor.why_no_testbed() or ("" if os.geteuid() == 0 else "emulated hosts need root")
+_OBSTACLE = bed.why_no_testbed() or ("" if os.geteuid() == 0 else "emulated hosts need root")
 needs_testbed = pytest.mark.skipif(bool(_OBSTACLE), reason=_OBSTACLE)
 SMALL_MODEL = (
     "layers:\n- {name: only, bytes: 100kB, forward_seconds: 5ms, backward_seconds: 10ms}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from stash.advice.case import Case
     from stash.core.fix_records import Fix, Tried
     from stash.fix.patch import Patch, WrittenChange
+    from stash.fix.script_changes import ScriptChange
     from stash.fix.search_state import Candidate, Search
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
+    from stash.measure.launcher.trials import TrialRun
 
 _HOW = "How to search"
 _PROFILE_SHARE, _PROFILE_SECONDS = 0.02, 60.0
@@ -91,7 +93,7 @@ class FixOptions(LocalRankOptions):
         default=(),
         panel=_HOW,
     )
-    apply: bool = flag("Apply the patch; git or a copy keeps the old script.")
+    apply: bool = flag("Apply the patch; a copy keeps the old script.")
     output: Path | None = option(
         "FILE", "Write the record to this file, and the patch beside it.", Path, "-o", "--output"
     )
@@ -173,10 +175,10 @@ def _try_changes(
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
     from stash.fix.screening import find_changes
-    from stash.fix.script_changes import Facts, ScriptChange, merge_changes, sites_of
+    from stash.fix.script_changes import learn_facts, merge_changes
     from stash.fix.search_state import begin_search, run_search
     from stash.fix.space import propose_changes
-    from stash.measure.launcher.trials import TrialRun, Trials, starting_seconds
+    from stash.measure.launcher.trials import Trials
 
     assert result.profile is not None
     case = Case(attribute(result.profile), result.profile)
@@ -185,56 +187,23 @@ def _try_changes(
     until = began + options.budget
     if time.monotonic() + (profiled - session.measurement.seconds_spent()) + seconds > until:
         raise _late_error(session)
-    others = case.breakdown.disturbed
-    busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
-    with Trials(session, until=until, bare=not busy) as trials:
+    with Trials(session, until=until, bare=not _is_disturbed(case)) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None) -> TrialRun:
-            return trials.run_trial(
-                *merge_changes(changes), seconds if steps is None else options.budget, steps
-            )
+            most = seconds if steps is None else options.budget
+            return trials.run_trial(*merge_changes(changes), most, steps)
 
         def say(text: str) -> None:
-            left = f"{format_minutes(max(0.0, until - time.monotonic()))} left of {format_minutes(options.budget)}"
+            left = format_minutes(max(0.0, until - time.monotonic()))
+            line = f"  {text} ({left} left of {format_minutes(options.budget)})"
             if not options.quiet:
-                print(printable_line(f"  {text} ({left})"), file=sys.stderr, flush=True)
+                print(printable_line(line), file=sys.stderr, flush=True)
 
         say("timing the unmodified script, with fixed seeds")
-        try:
-            first = run([], None)
-        except KeyboardInterrupt:
-            print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
-            raise typer.Exit(130) from None
-        if first.failure is not None or first.step_seconds is None:
-            if time.monotonic() >= until:
-                raise _late_error(session)
-            why = first.failure.sentence if first.failure is not None else "no step of it was timed"
-            raise JobError(
-                f"{session.job.title} cannot be started again, so nothing was tried: {why}"
-            )
-        evidence = first.evidence[0]
-        facts = Facts(
-            case,
-            tuple(sites_of(evidence)),
-            evidence["trains"],
-            evidence["threads"],
-            first.epoch_seconds,
-            len(evidence["losses"]) // evidence["batches_per_step"],
-            evidence["update_seconds"],
-            {
-                key: share
-                for key, starts in evidence["evaluations"].items()
-                if (share := starting_seconds(starts)) is not None
-            },
-            evidence["sets_threads"],
-        )
-        changes, left = propose_changes(facts, options.try_only or ())
+        first = _time_first(session, run, until)
+        changes, left = propose_changes(learn_facts(case, first), options.try_only or ())
         search = begin_search(
-            changes,
-            first,
-            until - time.monotonic(),
-            takes_turns=True,
-            allowed=frozenset(options.allow),
+            changes, first, until - time.monotonic(), True, frozenset(options.allow)
         )
         run_search(
             search,
@@ -245,13 +214,34 @@ def _try_changes(
             say,
         )
     record, patch = _make_fix(session, search, case)
-    return record.model_copy(
-        update={
-            "profile_seconds": profiled,
-            "elapsed_seconds": time.monotonic() - began,
-            "left": tuple(f"{knob}: {why}" for knob, why in left.items()),
-        }
-    ), patch
+    took = {"profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began}
+    reasons = tuple(f"{knob}: {why}" for knob, why in left.items())
+    return record.model_copy(update={**took, "left": reasons}), patch
+
+
+def _is_disturbed(case: Case) -> bool:
+    """Whether launches watch their steps, to know what other work costs them."""
+    others = case.breakdown.disturbed
+    return others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
+
+
+def _time_first(
+    session: ProfileSession,
+    run: Callable[[Sequence[ScriptChange], int | None], TrialRun],
+    until: float,
+) -> TrialRun:
+    """A launch as typed; raises JobError where the script cannot be started again, UserError, or Exit."""
+    try:
+        first = run([], None)
+    except KeyboardInterrupt:
+        print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if first.failure is None and first.step_seconds is not None:
+        return first
+    if time.monotonic() >= until:
+        raise _late_error(session)
+    why = "no step of it was timed" if first.failure is None else first.failure.sentence
+    raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
 
 
 def _launch_seconds(case: Case) -> float:

@@ -93,15 +93,15 @@ def _verdict(fix: Fix) -> str:
 def _again(fix: Fix, longer: bool = False) -> str:
     """The command that made this record; ``longer``: with twice the time that it took."""
     ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
-    budget = [f"--budget {_needed_minutes(fix) or _doubled_minutes(fix)}m"] if longer else []
+    minutes = _needed_minutes(fix) or math.ceil(2 * fix.elapsed_seconds / 60)
+    budget = [f"--budget {minutes}m"] if longer else []
     return " ".join(("stash fix", *ranks, *budget, *job_words(fix.command)))
 
 
 def _grids(fix: Fix) -> Iterator[Grid]:
     if fix.kept:
         rows = [
-            (each.text, format_saving(each.saves), _describe_writing(each) + _paid_back(each))
-            for each in fix.kept
+            (each.text, format_saving(each.saves), _describe_writing(each)) for each in fix.kept
         ]
         if fix.together is not None and fix.after_seconds and len(rows) > 1:
             after = f"{ms_of(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
@@ -111,11 +111,12 @@ def _grids(fix: Fix) -> Iterator[Grid]:
         ("Needs your consent", {"asks"}),
         ("Tried, not kept", {*_BECAUSE, "unproven"}),
     ):
-        rows = [
-            (each.text, format_saving(each.saves), _why_not_kept(each))
-            for each in fix.tried
-            if each.standing in standings
-        ]
+        rows = []
+        for each in fix.tried:
+            if each.standing in standings:
+                because = _BECAUSE.get(each.standing, "")
+                why = because + each.why if because.endswith(" ") else each.why or because
+                rows.append((each.text, format_saving(each.saves), why))
         if rows:
             yield _grid(("a step", "why"), rows, title)
 
@@ -142,36 +143,23 @@ def _grid(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], title: str = "
     return Grid(title, head, tuple(rows), frozenset({0, len(head)}), first="change", prose=True)
 
 
-def _paid_back(each: Tried) -> str:
-    """Of what makes starting longer: how many steps pay for it."""
-    if not each.compile_seconds or each.saves is None or each.saves.value <= 0:
-        return ""
-    steps = math.ceil(each.compile_seconds / each.saves.value)
-    return f"; compiling takes {each.compile_seconds:.0f} s longer to start, paid back after {steps:,} steps"
-
-
 def _describe_writing(each: Tried) -> str:
-    where = (
-        f" at {each.place.file.rpartition('/')[2]}:{each.place.line}"
-        if each.place is not None
-        else ""
-    )
+    """How to apply it; of what makes starting longer, how many steps pay for that."""
+    way = {"setting": "in the environment", "command": "by its setting"}
+    text = f"{way.get(each.written or '', 'by hand')}: {each.how}"
+    if each.written == "command" and each.how.startswith("-"):
+        text = f"on the command line: {each.how}"
     if each.written == "patch":
-        return f"in the patch{where}" + (f"; {each.how}" if each.how else "")
-    if each.written == "command":
-        return (
-            f"on the command line: {each.how}"
-            if each.how.startswith("-")
-            else f"by its setting: {each.how}"
+        place = each.place
+        where = "" if place is None else f" at {place.file.rpartition('/')[2]}:{place.line}"
+        text = f"in the patch{where}" + (f"; {each.how}" if each.how else "")
+    if each.compile_seconds and each.saves is not None and each.saves.value > 0:
+        steps = math.ceil(each.compile_seconds / each.saves.value)
+        text += (
+            f"; compiling takes {each.compile_seconds:.0f} s longer to start, paid back after "
+            f"{steps:,} steps"
         )
-    if each.written == "setting":
-        return f"in the environment: {each.how}"
-    return f"by hand: {each.how}"
-
-
-def _why_not_kept(each: Tried) -> str:
-    because = _BECAUSE.get(each.standing, "")
-    return because + each.why if because.endswith(" ") else each.why or because
+    return text
 
 
 def _warnings(fix: Fix) -> Iterator[str]:
@@ -210,10 +198,6 @@ def _needed_minutes(fix: Fix) -> int | None:
         return None
     needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
     return math.ceil(needed / 60)
-
-
-def _doubled_minutes(fix: Fix) -> int:
-    return math.ceil(2 * fix.elapsed_seconds / 60)
 
 
 def _next_steps(fix: Fix, record: str, patch: str) -> Iterator[str]:

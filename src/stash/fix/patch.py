@@ -1,7 +1,7 @@
 """What is kept, written down: a unified diff of the script, options of its command line, or a line to type.
 
 A change gets into source only where the call that was recorded can be found and its value set safely; everything else
-is by_words. Files are never changed here without git's or a copy's way back.
+is by_words. Files are never changed here without a copy that is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import difflib
 import hashlib
 import io
 import os
-import subprocess
 import tokenize
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,14 +25,6 @@ from stash.fix.script_changes import ScriptChange, Site
 from stash.fix.source import POSITIONS, ArgumentFix, Edit, SourceText, TypedChange, apply_edits
 
 _NO_PYTHON = "the patch of it would be no Python, beside the others"
-_REPOSITORY = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_COMMON_DIR",
-    "GIT_OBJECT_DIRECTORY",
-)
-"""Variables by which git looks at another repository than the folder's."""
 Way = Literal["patch", "command", "setting", "explained"]
 
 
@@ -191,7 +182,14 @@ def _list_calls(change: ScriptChange) -> list[tuple[Site, str, Mapping[str, Any]
     written = [(site, change.writes) for site in (change.site, *change.also)]
     written += [(site, {"non_blocking": True}) for site in change.copies]
     return [
-        (site, f"at {_place_of(site)} set {_format_arguments(writes)}", writes)
+        (
+            site,
+            f"at {_place_of(site)} set "
+            + join_names(
+                [f"{name}={new!r}" if name != "0" else repr(new) for name, new in writes.items()]
+            ),
+            writes,
+        )
         for site, writes in written
     ]
 
@@ -235,12 +233,6 @@ def text_of(path: Path) -> str:
     return content.decode()
 
 
-def _format_arguments(writes: Mapping[str, Any]) -> str:
-    return join_names(
-        [f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()]
-    )
-
-
 def _short_path(file: str) -> str:
     """A path as it is named in this folder, with no way out of it; else whole."""
     path = os.path.relpath(file)
@@ -248,10 +240,7 @@ def _short_path(file: str) -> str:
 
 
 def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
-    """Write the edited files; the value says what was kept of each. Raises UserError, and then none is changed.
-
-    A file that git knows, without changes since its last commit, can be had back from it; of others a copy stays.
-    """
+    """Write the edited files; the value says where each is kept as it was. Raises UserError, and then none is changed."""
     after = patch.edited_texts()
     for file, digest in sources.items():
         path = Path(file)
@@ -263,55 +252,32 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
             raise UserError(
                 f"no permission to write {_short_path(file)}; nothing was applied: the patch is in its file"
             )
-    ways_back = {}
-    for file in after:  # before any is written: there may be no room for a copy
-        if _is_in_git(Path(file)):
-            ways_back[file] = f"`git checkout -- {_short_path(file)}` undoes it"
-        else:
-            ways_back[file] = f"as it was: {_short_path(str(_keep_copy(Path(file))))}"
+    # before any is written: there may be no room for a copy
+    copies = {file: _keep_copy(Path(file)) for file in after}
     for file, text in after.items():
         status = os.stat(file)
         write_whole(Path(file), text, mode=None)
-        with suppress(
-            PermissionError
-        ):  # who may not give a file away could not have had it from another either
-            os.chown(file, status.st_uid, status.st_gid)
-            os.chmod(file, status.st_mode & 0o7777)
-    return [f"Changed {_short_path(file)}; {back}" for file, back in ways_back.items()]
+        _give(Path(file), status)
+    return [
+        f"Changed {_short_path(file)}; as it was: {_short_path(str(copy))}"
+        for file, copy in copies.items()
+    ]
 
 
-def _is_in_git(path: Path) -> bool:
-    """Whether git has the file as it is."""
-    command = ["git", "-C", str(path.parent), "--no-optional-locks", "-c", "core.fsmonitor=false"]
-    if any(name in os.environ for name in _REPOSITORY):  # the next `git` may be typed without them
-        return False
-    try:
-        known = subprocess.run(
-            [*command, "ls-files", "-v", "--error-unmatch", "--", path.name],
-            capture_output=True,
-            timeout=5,
-            check=False,
-        )
-        clean = subprocess.run(
-            [*command, "diff", "--quiet", "HEAD", "--", path.name],
-            capture_output=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return False
-    # "H": tracked. What is assumed unchanged or skipped has another letter: git does not look at its content.
-    return known.returncode == 0 and known.stdout.startswith(b"H ") and clean.returncode == 0
+def _give(path: Path, status: os.stat_result) -> None:
+    """The owner and mode of another file; who may not give a file away could not have had it from another either."""
+    with suppress(PermissionError):
+        os.chown(path, status.st_uid, status.st_gid)
+        os.chmod(path, status.st_mode & 0o7777)
 
 
 def _keep_copy(path: Path) -> Path:
-    for number in range(1, 1000):
-        copy = path.with_name(f"{path.name}.orig" + ("" if number == 1 else f"-{number}"))
+    names = [f"{path.name}.orig", *(f"{path.name}.orig-{number}" for number in range(2, 1000))]
+    for copy in map(path.with_name, names):
         try:
             status = path.stat()
             write_whole(copy, path.read_bytes(), mode=status.st_mode & 0o777, new=True)
-            with suppress(PermissionError):
-                os.chown(copy, status.st_uid, status.st_gid)
+            _give(copy, status)
         except FileExistsError:
             continue
         except OSError as error:

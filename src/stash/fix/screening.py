@@ -12,7 +12,6 @@ to launch is in none of its intervals.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -57,8 +56,6 @@ _JOINED = 2
 """Times what is worth a change: what must be saved by several at once, or by one of many that took turns."""
 _NO_DIFFERENCE = 0.02
 """Of the step: of two numbers of workers that differ by less the smaller is taken."""
-_MOST_OF_IT = 0.25
-"""Of what a change saves alone: where it takes off less beside another that saves as much, they do the same."""
 _RATE = 0.05
 """Error rate of an interval that only chooses."""
 _UNKNOWN = 0.05
@@ -70,7 +67,12 @@ _FAR = 1.5
 def find_changes(search: Search) -> Stage:
     """Try, combine, prove; what was proven until an interrupt, or the end of the time, is kept."""
     try:
-        _drop_by_forecast(search)
+        for each in _list_open(search):
+            most = each.change.forecast
+            if most is not None and most < WORTH * search.typed:
+                at_most = format_seconds(max(0.0, most))
+                why = f"saves {at_most} of the step at most, by forecast"
+                search.settle([each.name], "left out", why)
         yield from _launch_lead(search)
         yield from _take_turns(search, _list_open(search))
         _ask_consent(search)
@@ -98,28 +100,15 @@ def _settle_rest(search: Search, untried: str, unproven: str) -> None:
 
 
 def _list_open(search: Search) -> list[Candidate]:
-    """What nothing is decided of, but for what all is compared with: by forecast, first values of knobs first."""
-    places = Counter[str]()
-    found: list[tuple[int, float, Candidate]] = []
-    for name, each in search.candidates.items():
-        if each.is_open and name not in search.base:
-            knob, forecast = each.change.knob, each.change.forecast
-            found.append((places[knob], -(forecast or _UNKNOWN * search.typed), each))
-            places[knob] += 1
-    return [each for _, _, each in sorted(found, key=lambda row: row[:2])]
+    """What nothing is decided of, but for what all is compared with, by forecast."""
+    found = [
+        each for name, each in search.candidates.items() if each.is_open and name not in search.base
+    ]
+    return sorted(found, key=lambda each: -(each.change.forecast or _UNKNOWN * search.typed))
 
 
 def _names(candidates: Iterable[Candidate]) -> Arm:
     return tuple(each.name for each in candidates)
-
-
-def _drop_by_forecast(search: Search) -> None:
-    for each in _list_open(search):
-        most = each.change.forecast
-        if most is not None and most < WORTH * search.typed:
-            at_most = format_seconds(max(0.0, most))
-            why = f"saves {at_most} of the step at most, by forecast"
-            search.settle([each.name], "left out", why)
 
 
 def _launch_lead(search: Search) -> Stage:
@@ -143,8 +132,6 @@ def _launch_lead(search: Search) -> Stage:
             search.settle([lead.name], "no difference")
         return
     _compare_with(search, (lead.name,))
-    rivals = [each for each in _list_open(search) if each.change.knob == lead.change.knob]
-    search.settle(_names(rivals), "left out", f"{lead.change.text} is tried first")
 
 
 def _compare_with(search: Search, base: Arm) -> None:
@@ -403,7 +390,7 @@ def _drop_idle(search: Search, arm: Arm) -> Stage:
         for name, part in parts.items():
             if search.candidates[name].saves is None:  # it was launched with others at once
                 search.note([name], saves=Interval(value=part, repetitions=1))
-        less = [name for name, part in parts.items() if _adds_little(search, name, arm, part)]
+        less = [name for name, part in parts.items() if part < WORTH * search.step]
         if not less:
             break
         # of what saves something alone one at a time, as two may do the same
@@ -435,12 +422,3 @@ def _launch_all_but_one(search: Search, arm: Arm) -> Stage:
         else:
             return search.rounds("combining")[0], arm
     return {}, arm
-
-
-def _adds_little(search: Search, name: str, arm: Arm, part: float) -> bool:
-    """Whether it takes off too little in an arm, or does what another one of it does as well."""
-    saved = search.candidates[name].saved_seconds
-    others = search.find_candidates(leave_out(arm, [name]))
-    alike = any(each.saved_seconds >= saved / 2 for each in others)
-    same = alike and saved >= LARGE * search.step and part < _MOST_OF_IT * saved
-    return same or part < WORTH * search.step

@@ -19,6 +19,7 @@ from stash.advice.case import Case
 from stash.core.fix_records import Effect
 from stash.core.intervals import mean_interval
 from stash.core.units import format_count
+from stash.measure.launcher.trials import TrialRun, starting_seconds
 
 MIB = 2**20
 _NEARLY = 0.8
@@ -39,7 +40,6 @@ class Site:
     end_column: int | None
     values: Mapping[str, Any]
     calls: int = 1
-    function: str = ""
 
     @property
     def is_in_library(self) -> bool:
@@ -63,7 +63,6 @@ def sites_of(evidence: Mapping[str, Any]) -> list[Site]:
             each["end_column"],
             each["values"],
             each["calls"],
-            each["function"],
         )
         for key, each in evidence["sites"].items()
     ]
@@ -157,6 +156,23 @@ class Facts:
         ]
         waited = mean_interval(means).high if means else None
         return most if waited is None else min(most, waited)
+
+
+def learn_facts(case: Case, first: TrialRun) -> Facts:
+    """What a first launch as typed tells of the job; of its ranks all tell the same."""
+    evidence = first.evidence[0]
+    starts = {key: starting_seconds(each) for key, each in evidence["evaluations"].items()}
+    return Facts(
+        case,
+        tuple(sites_of(evidence)),
+        evidence["trains"],
+        evidence["threads"],
+        first.epoch_seconds,
+        len(evidence["losses"]) // evidence["batches_per_step"],
+        evidence["update_seconds"],
+        {key: share for key, share in starts.items() if share is not None},
+        evidence["sets_threads"],
+    )
 
 
 @dataclass(frozen=True)

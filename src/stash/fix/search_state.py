@@ -122,8 +122,8 @@ class Search:
     """A launch as typed, which led to the candidates."""
     candidates: dict[str, Candidate]
     budget: TimeBudget
-    takes_turns: bool = False
-    allowed: frozenset[str] = frozenset()
+    takes_turns: bool
+    allowed: frozenset[str]
     launches: list[Launched] = field(default_factory=list)
     proofs: dict[frozenset[str], Proof] = field(default_factory=dict)
     """What launches with these changes trained."""
@@ -227,14 +227,19 @@ Stage = Generator[StartScript | TakeTurns, LaunchEnded, Any]
 
 
 def begin_search(
-    changes: Iterable[ScriptChange], first: TrialRun, left: float, **options: Any
+    changes: Iterable[ScriptChange],
+    first: TrialRun,
+    left: float,
+    takes_turns: bool = False,
+    allowed: frozenset[str] = frozenset(),
 ) -> Search:
     """A search whose first launch as typed is known."""
     step = step_seconds(first, first)
     assert step is not None
     starting = max(0.0, first.elapsed_seconds - first.steps * step)
     budget = TimeBudget(left, step, starting)
-    search = Search(first, {each.name: Candidate(each) for each in changes}, budget, **options)
+    candidates = {each.name: Candidate(each) for each in changes}
+    search = Search(first, candidates, budget, takes_turns, allowed)
     search.note_launch("screening", 0, TYPED, LaunchEnded(first, left))
     return search
 
@@ -285,21 +290,17 @@ def launch(search: Search, stage: SearchStage, number: int, arm: Arm) -> Stage:
         distance = loss_distance(search.first.evidence, found.evidence) or 0.0
         search.own = max(search.own or 0.0, distance)
         return ""
-    shown = search.proofs[frozenset(arm)] = yield from _check_training(search, arm, found)
+    typed, effect = search.first.evidence, combined_effect(search.changes_of(arm))
+    shown = judge_training(typed, found.evidence, effect, search.own)
+    if not shown.holds and search.own is None:  # does the script repeat itself?
+        yield from launch(search, "screening", len(search.rounds("screening")), TYPED)
+        shown = judge_training(typed, found.evidence, effect, search.own)
+    search.proofs[frozenset(arm)] = shown
     search.note(blamed, proof=shown)
     if not shown.holds:
         search.settle(blamed, "other training", shown.text)
         return shown.text
     return ""
-
-
-def _check_training(search: Search, arm: Arm, found: TrialRun) -> Stage:
-    effect = combined_effect(search.changes_of(arm))
-    shown = judge_training(search.first.evidence, found.evidence, effect, search.own)
-    if not shown.holds and search.own is None:  # does the script repeat itself?
-        yield from launch(search, "screening", len(search.rounds("screening")), TYPED)
-        shown = judge_training(search.first.evidence, found.evidence, effect, search.own)
-    return shown
 
 
 def launch_in_turns(

@@ -102,34 +102,31 @@ class SourceText:
             )
         if node is None:
             return self._add_argument(call, text)
-        if (
-            isinstance(node, ast.Call)
-            and _called_name(node.func) in ("int", "bool")
-            and len(node.args) == 1
-        ):
-            node = node.args[0]
+        return self._set_value(node, value, now)
+
+    def _set_value(self, node: ast.expr, value: Any, now: Any) -> ArgumentFix:
+        """How an argument that stands there as ``node`` becomes ``value``."""
+        if isinstance(node, ast.Call) and _called_name(node.func) in ("int", "bool"):
+            node = node.args[0] if len(node.args) == 1 else node
         if _is_literal(node):
             return Edit(*self._span(node), repr(value))
         if isinstance(node, ast.Name) and (set_at := self._set_once(node.id)) is not None:
             # Else others use it too, or something that is not seen here has set it: an exec of what the user typed.
-            uses = [
-                each
+            reads = sum(
+                isinstance(each, ast.Name) and each.id == node.id and isinstance(each.ctx, ast.Load)
                 for each in ast.walk(self.tree)
-                if isinstance(each, ast.Name) and each.id == node.id
-            ]
-            alone = sum(isinstance(each.ctx, ast.Load) for each in uses) == 1 and now in (
-                None,
-                ast.literal_eval(set_at),
             )
+            alone = reads == 1 and now in (None, ast.literal_eval(set_at))
             return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
             found = self._set_by_option(node.attr, value)
-            same = [each for each in ast.walk(self.tree) if isinstance(each, ast.Attribute)]
-            stores = any(
-                each.attr == node.attr and isinstance(each.ctx, ast.Store) for each in same
-            )
             is_option = isinstance(found, TypedChange) and found.text.startswith("--")
-            worked_on = is_option and stores  # a share for each GPU
+            worked_on = is_option and any(  # a share for each GPU
+                isinstance(each, ast.Attribute)
+                and each.attr == node.attr
+                and isinstance(each.ctx, ast.Store)
+                for each in ast.walk(self.tree)
+            )
             return Edit(*self._span(node), repr(value)) if worked_on else found
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             return _set_in_config(str(node.slice.value), value)
@@ -327,10 +324,8 @@ def _passes_on(call: ast.Call) -> bool:
     func = call.func
     if isinstance(func, ast.Name):
         return hasattr(builtins, func.id)
-    return (
-        isinstance(func, ast.Attribute)
-        and func.attr == "__init__"
-        and not isinstance(func.value, ast.Call)
+    return _called_name(func) == "__init__" and not isinstance(
+        getattr(func, "value", None), ast.Call
     )
 
 
@@ -344,9 +339,7 @@ def _binds(node: ast.AST, name: str) -> bool:
 
 
 def _is_literal(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) or (
-        isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
-    )
+    return isinstance(getattr(node, "operand", node), ast.Constant)
 
 
 def apply_edits(text: str, edits: list[Edit]) -> str:

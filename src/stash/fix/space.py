@@ -86,22 +86,14 @@ def _propose_threads(facts: Facts) -> Proposal:
             settings={"threads": n},
             site=site,
             forecast=facts.most_seconds("compute", "contention"),
-            **_write_threads(facts, n),
+            # in the call that sets them; where the script writes the variable itself, that counts
+            # whatever it is started with
+            writes={} if site is None else {"0": n},
+            line=f"torch.set_num_threads({n})" if site is None and facts.sets_threads else "",
+            variables={} if site is not None or facts.sets_threads else thread_vars(n),
         )
         for n in wanted
     ] or "as many as cores"
-
-
-def _write_threads(facts: Facts, number: int) -> dict[str, Any]:
-    """How a change gives each rank so many threads: in the call that sets them, else from outside.
-
-    Where the script writes the variable itself, that counts whatever it is started with.
-    """
-    if facts.find_site("threads") is not None:
-        return {"writes": {"0": number}}
-    if facts.sets_threads:
-        return {"line": f"torch.set_num_threads({number})"}
-    return {"variables": thread_vars(number)}
 
 
 def _find_ddp(facts: Facts) -> Site | str:

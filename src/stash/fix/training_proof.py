@@ -60,26 +60,16 @@ def _count_repeats(ranks: TrialEvidence, batches: int) -> int:
     return len(prints) - len(set(prints))
 
 
-def _loss_growth(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, float]:
-    """The largest relative difference of the first losses, and that of the mean of all."""
-    first = [[{"losses": rank["losses"][:_EARLY]} for rank in ranks] for ranks in (typed, changed)]
-    columns = zip(*_pair_records(typed, changed, "losses"), strict=True)
-    one, other = (fmean(map(float.fromhex, column)) for column in columns)
-    return loss_distance(*first) or 0.0, abs(one - other) / (max(abs(one), abs(other)) or 1.0)
-
-
 def judge_training(
     typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None
 ) -> Proof:
     """What ``changed`` trained against the script as ``typed``; ``own``: how far two launches as typed are apart."""
-    losses = len(_pair_records(typed, changed, "losses"))
     known = [pair for pair in _pair_records(typed, changed, "batches") if None not in pair]
-    difference = loss_distance(typed, changed)
-    is_finite = difference is not None and math.isfinite(difference)
     fewest = min((len(rank["batches"]) for rank in (*typed, *changed)), default=0)
     again = _count_repeats(changed, fewest) - _count_repeats(typed, fewest)
     other = sum(a != b for a, b in known)
-    allowed = TOLERANCE.get(effect, 0.0)
+    losses = len(_pair_records(typed, changed, "losses"))
+    difference = loss_distance(typed, changed)
     if again > 0:
         holds = False
         text = f"{again} of {fewest * len(changed)} batches came twice"
@@ -89,30 +79,44 @@ def judge_training(
     elif losses < _FEWEST or difference is None:
         text = "no losses were seen, so nothing is shown but that the batches are the same"
         holds = bool(known) and not other
-    elif effect == "order":
-        holds = is_finite
-        text = "the same samples in another order"
-    elif difference == 0:
-        holds = True
-        text = f"{losses} losses the same, bit for bit"
-    elif own and difference <= _NEAR * own:
-        holds = True
-        text = f"losses differ by {difference:.1e} at most; two unmodified launches by {own:.1e}"
-    elif (
-        effect == "rounding"
-        and is_finite
-        and difference > allowed
-        and losses >= _MANY * len(changed)
-    ):
-        early, of_mean = _loss_growth(typed, changed)
-        text = f"the first {_EARLY} losses differ by {early:.1e} at most, the mean of {losses} by {of_mean:.1e}"
-        holds = early <= allowed and of_mean <= _OF_MEAN
     else:
-        text = f"losses differ by {difference:.1e} at most" + (
-            f" ({allowed:.0e} allowed)" if allowed else ""
-        )
-        holds = difference <= allowed
-    shown = difference if is_finite else None
+        holds, text = _judge_losses(typed, changed, effect, own, difference, losses)
     return Proof(
-        holds=holds, text=text, losses=losses, batches=len(known), largest_difference=shown
+        holds=holds,
+        text=text,
+        losses=losses,
+        batches=len(known),
+        largest_difference=None if difference == math.inf else difference,
     )
+
+
+def _judge_losses(
+    typed: TrialEvidence,
+    changed: TrialEvidence,
+    effect: Effect,
+    own: float | None,
+    difference: float,
+    losses: int,
+) -> tuple[bool, str]:
+    """Whether losses that differ by as much are of the same training, and what is said of it."""
+    allowed = TOLERANCE.get(effect, 0.0)
+    if effect == "order":
+        return math.isfinite(difference), "the same samples in another order"
+    if difference == 0:
+        return True, f"{losses} losses the same, bit for bit"
+    if own and difference <= _NEAR * own:
+        apart = f"losses differ by {difference:.1e} at most; two unmodified launches by {own:.1e}"
+        return True, apart
+    is_amplified = effect == "rounding" and allowed < difference < math.inf
+    if is_amplified and losses >= _MANY * len(changed):
+        first = [
+            [{"losses": rank["losses"][:_EARLY]} for rank in side] for side in (typed, changed)
+        ]
+        early = loss_distance(*first) or 0.0
+        columns = zip(*_pair_records(typed, changed, "losses"), strict=True)
+        one, two = (fmean(map(float.fromhex, column)) for column in columns)
+        of_mean = abs(one - two) / (max(abs(one), abs(two)) or 1.0)
+        text = f"the first {_EARLY} losses differ by {early:.1e} at most, the mean of {losses} by {of_mean:.1e}"
+        return early <= allowed and of_mean <= _OF_MEAN, text
+    limit = f" ({allowed:.0e} allowed)" if allowed else ""
+    return difference <= allowed, f"losses differ by {difference:.1e} at most{limit}"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich.text import Text
@@ -18,8 +18,7 @@ from stash.core.errors import UserError
 from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.core.printable import printable_line
 from stash.core.units import format_bytes, format_seconds
-from stash.lab.testbed.bed import Started, Testbed, list_elsewhere, list_leftovers, sweep
-from stash.lab.testbed.doctor import run_checks
+from stash.lab.testbed.bed import Started, Testbed, check_machine, list_leftovers, sweep
 from stash.lab.testbed.topology import MAX_NODES
 from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
@@ -27,9 +26,6 @@ from stash.ui.commands import App
 from stash.ui.options import Options, argument, flag, option, quiet_flag
 from stash.ui.page import Chapter, Page
 from stash.ui.terminal import list_console, print_page
-
-if TYPE_CHECKING:
-    from stash.lab.zoo.datasets import Made
 
 app = App(no_args_is_help=True)
 testbed_app, dataset_app = App(no_args_is_help=True), App(no_args_is_help=True)
@@ -108,13 +104,13 @@ def run(options: TestbedOptions) -> None:
 @testbed_app.command()
 def doctor() -> None:
     """Check what this machine can emulate and what is missing."""
-    checks = run_checks()
-    rows = tuple(("yes" if check.ok else "no", check.name, check.detail) for check in checks)
+    found = check_machine()
+    rows = tuple(("no" if missing else "yes", name, missing) for name, missing in found.items())
     grid = Grid("", ("what", ""), rows, frozenset({0, 1, 2}), prose=True)
     print_page(Page("What this machine can emulate", grids=(grid,)))
-    missing = [check.name for check in checks if check.needed and not check.ok]
-    if missing:
-        raise UserError(f"there can be no testbed on this machine: it lacks {', '.join(missing)}")
+    needed = next(iter(found))
+    if found[needed]:
+        raise UserError(f"there can be no testbed on this machine: it lacks {needed}")
     print("This machine can run a testbed; rates are verified each time one is set up.")
 
 
@@ -125,11 +121,6 @@ def clean() -> None:
     print(
         "\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind"
     )
-    if others := list_elsewhere():
-        print(
-            f"left alone {', '.join(others)}: only in the container (PID namespace) that made them can be seen "
-            "whether they are in use; run `stash lab testbed clean` there, or remove them with `ip netns del NAME`"
-        )
     left = list_leftovers()
     if left:
         raise UserError(f"could not remove {', '.join(left)}; run with sudo")
@@ -182,27 +173,22 @@ def words(command: Sequence[str], node: int, nodes: int, devices: int, address: 
         for name, value in known.items():
             word = word.replace(name, value)  # noqa: PLW2901
         filled.append(word)
-    at = _ours_at(filled)
-    if at is None:
+    at = 0
+    if Path(filled[0]).name == "stash" and filled[1:2] and filled[1] in _WITH_RANKS:
+        at = 2
+    elif filled[1:3] == ["-m", "stash"] and filled[3:4] and filled[3] in _WITH_RANKS:
+        at = 4
+    if not at:
         return filled
     place = {
         "--nnodes": str(nodes),
         "--node-rank": str(node),
         "--rdzv-endpoint": f"{address(0)}:{PORT}",
+        "--nproc-per-node": str(devices),
     }
-    place["--nproc-per-node"] = str(devices)
     given = {word.partition("=")[0] for word in filled[at:]}
     extra = [part for flag, value in place.items() if flag not in given for part in (flag, value)]
     return [*filled[:at], *(extra if nodes > 1 else extra[-2:]), *filled[at:]]
-
-
-def _ours_at(command: Sequence[str]) -> int | None:
-    """Where the options of `stash profile` or `stash probe` begin; None if the command is another."""
-    if len(command) > 1 and Path(command[0]).name == "stash" and command[1] in _WITH_RANKS:
-        return 2
-    if len(command) > 3 and command[1:3] == ["-m", "stash"] and command[3] in _WITH_RANKS:
-        return 4
-    return None
 
 
 def _run_everywhere(bed: Testbed, command: Any) -> int:
@@ -298,13 +284,6 @@ def make(options: DatasetOptions) -> None:
       stash lab dataset make images /data/images --count 20000
       stash lab dataset make text /data/text --count 100000
     """
-    made = _make_with_progress(options)
-    how = "there already" if made.seconds is None else f"made in {format_seconds(made.seconds)}"
-    line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
-    list_console().print(Text(printable_line(line)), soft_wrap=True)
-
-
-def _make_with_progress(options: DatasetOptions) -> Made:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -316,19 +295,17 @@ def _make_with_progress(options: DatasetOptions) -> Made:
     from stash.lab.zoo.datasets import make_dataset
     from stash.ui.terminal import progress_console
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+    text = TextColumn("{task.description}")
+    columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = progress_console(options.quiet)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    is_hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as bar:
         task = bar.add_task(f"making {options.kind}", total=None)
 
         def show(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
 
-        return make_dataset(options.kind, options.path, options.count, show)
+        made = make_dataset(options.kind, options.path, options.count, show)
+    how = "there already" if made.seconds is None else f"made in {format_seconds(made.seconds)}"
+    line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
+    list_console().print(Text(printable_line(line)), soft_wrap=True)

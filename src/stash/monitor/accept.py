@@ -8,28 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 from stash.core.printable import printable_line
 from stash.monitor.watch_options import WatchCommandOptions
 
-if TYPE_CHECKING:
-    from stash.advice.rental import RentalVerdict
-
 
 def accept_machine(options: WatchCommandOptions) -> int:
     """Probe this machine quickly and say what to do with it; the exit code. Raises UserError, JobError."""
-    from stash.advice.rental import REFUSED
-
-    verdict = _judge_machine(options)
-    if options.json:
-        print(json.dumps(verdict.brief, separators=(",", ":")))
-    print(f"stash: {printable_line(verdict.text, 600)}", file=sys.stderr, flush=True)
-    return REFUSED if verdict.answer == "give back" else 0
-
-
-def _judge_machine(options: WatchCommandOptions) -> RentalVerdict:
     from stash import catalog as facts
+    from stash.advice.rental import REFUSED
     from stash.measure.command import ProbeOptions, base_of_job, measured_probe
     from stash.measure.host.gpus import count_gpus
     from stash.measure.launcher.engines import Cluster
@@ -44,4 +31,7 @@ def _judge_machine(options: WatchCommandOptions) -> RentalVerdict:
     assert found is not None  # there is one node
     verdict = judged_probe(found, facts.load(), None, past_probes(copies), base)[1]
     keep_copy(found, copies, None)
-    return verdict
+    if options.json:
+        print(json.dumps(verdict.brief, separators=(",", ":")))
+    print(f"stash: {printable_line(verdict.text, 600)}", file=sys.stderr, flush=True)
+    return REFUSED if verdict.answer == "give back" else 0

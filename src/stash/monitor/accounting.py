@@ -150,6 +150,8 @@ def account_cycles(
     middle = (len(ranks) - 1) // 2  # of two ranks the faster
     compute = np.partition(sum(stages[at] for at in _COMPUTE), middle, axis=1)[:, middle]
     late = sum(shown[at] for at in _COMPUTE) - compute
+    seldom = {name: STAGES.index(stage) for name, stage in NOW_AND_THEN.items()}
+    seldom = {name: place for name, place in seldom.items() if shown[place].any()}
     parts = {
         "compute": compute,
         "contention": late,
@@ -157,22 +159,14 @@ def account_cycles(
         "exchange": shown[_OWN:].sum(axis=0),
         "input": shown[_INPUT],
         "other": shown[_BETWEEN],
-        **{
-            name: part
-            for name, stage in NOW_AND_THEN.items()
-            if (part := shown[STAGES.index(stage)]).any()
-        },
+        **{name: shown[place] for name, place in seldom.items()},
     }
     own = stages.mean(axis=1).T
     places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
-    alone = {
-        STALL_OF[name]: STAGES.index(OWN_STAGES[name])
-        for name in ("input", "between", *NOW_AND_THEN)
-    }
+    alone = {"input": _INPUT, "other": _BETWEEN, "contention": _BACKWARD, **seldom}
     setters = {
         stall: ranks[int(np.bincount(last[at], minlength=len(ranks)).argmax())]
-        for stall, at in {**alone, "contention": _BACKWARD}.items()
-        if stall not in NOW_AND_THEN or own[:, at].any()
+        for stall, at in alone.items()
     }
     step = float(shown.sum(axis=0).mean())
     return StepAccount(

@@ -30,12 +30,6 @@ class RunBaseline:
     split: dict[str, float]
     """By the ladder's names, and ``step``."""
 
-    def why_not(self, ranks: int) -> str | None:
-        """What differs between the profile's job and a run of so many ranks; ``None`` if nothing does."""
-        if ranks == self.ranks:
-            return None
-        return f"{self.source} has {self.ranks} ranks, this run {ranks}"
-
 
 def load_baseline(path: Path, job: str, force: bool) -> RunBaseline:
     """The profile at ``path``; raises UserError if it is of another job than ``job``, unless by ``force``."""

@@ -51,26 +51,21 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
 
         print(printable_line(epilog(load_record(options.epilog)), 400))
         return
+    running = {
+        "--join follows a run that is watched already, and starts nothing": options.join,
+        "--attach watches a job that runs already": options.attach,
+    }
+    for why, given in running.items():
+        if given is not None and context.obj.kind != "none":
+            raise UserError(f"{why}; leave {context.obj.words[0]} out")
     if options.join is not None:
-        if context.obj.kind != "none":
-            raise UserError(
-                f"--join follows a run that is watched already, and starts nothing; leave {context.obj.words[0]} out"
-            )
-        if options.pause or options.resume or options.capture is not None:
-            ask_run(options.join, options)
-        else:
-            follow_record(options.join)
-        return
+        is_asked = options.pause or options.resume or options.capture is not None
+        return ask_run(options.join, options) if is_asked else follow_record(options.join)
     require_linux("stash watch")
     if options.attach is not None:
         from stash.monitor.attach import attach
 
-        if context.obj.kind != "none":
-            raise UserError(
-                f"--attach watches a job that runs already; leave {context.obj.words[0]} out"
-            )
-        attach(options.attach, options)
-        return
+        return attach(options.attach, options)
     if options.accept:
         from stash.monitor.accept import accept_machine
 
@@ -155,7 +150,7 @@ def ask_run(path: Path, options: WatchCommandOptions) -> None:
     """Have the run of a record paused, watched again or traced; raises UserError for one that has ended."""
     from stash.monitor.records import load_record
 
-    if any(event.what == "end" for event in load_record(path, whole=False).events):
+    if any(event.what == "end" for event in load_record(path).events):
         raise UserError(f"--join {path}: that run has ended; there is nothing to ask of it")
     steps, ranks = options.capture or (0, ())
     paused = options.pause if options.pause or options.resume else None
@@ -179,22 +174,22 @@ def ask_run(path: Path, options: WatchCommandOptions) -> None:
 
 def follow_record(path: Path) -> None:
     """Show a record's last window whenever there is another one, until the run has ended."""
+    from stash.core.jsonl import Tail
     from stash.monitor.page import page
-    from stash.monitor.records import load_record
+    from stash.monitor.records import load_record, read_lines
     from stash.ui.terminal import print_page
 
-    shown: tuple[int, int] | None = None
+    load_record(path)  # or say why it is none
+    tail = Tail(path)
+    record = read_lines(tail.read_new_lines(), str(path))
     with suppress(KeyboardInterrupt):
         while True:
-            status = path.stat() if path.exists() else None
-            state = (0, 0) if status is None else (status.st_ino, status.st_size)
-            if state != shown:  # a record of a day takes a second to read
-                shown = state
-                record = load_record(path, whole=False)
-                if sys.stdout.isatty():
-                    print("\x1b[2J\x1b[H", end="")
-                print_page(page(record, path.name, live=True))
-                sys.stdout.flush()
-                if any(event.what == "end" for event in record.events):
-                    return
-            time.sleep(_JOIN_SECONDS)
+            if sys.stdout.isatty():
+                print("\x1b[2J\x1b[H", end="")
+            print_page(page(record, path.name, live=True))
+            sys.stdout.flush()
+            if any(event.what == "end" for event in record.events):
+                return
+            while not (lines := tail.read_new_lines()):
+                time.sleep(_JOIN_SECONDS)
+            record = read_lines(lines, str(path), record)

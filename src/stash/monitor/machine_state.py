@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from stash.analysis.stability import shared_gpus, slowed_gpus
 from stash.core.formatting import join_names
 from stash.core.records.circumstances import EnergyPart
@@ -71,19 +73,20 @@ class MachineLooks:
         heat = self._read_heat()
         throttled = None
         if quota is not None and self._quota is not None:
-            used_up, periods = (
-                now - before for now, before in zip(quota, self._quota, strict=True)
-            )
+            used_up, periods = np.subtract(quota, self._quota).tolist()
             throttled = round(used_up / periods, 4) if periods > 0 else 0.0
-        hottest = max(
-            (heat[core] - self._heat[core] for core in heat.keys() & self._heat.keys()),
-            default=None,
-        )
+        known = heat.keys() & self._heat.keys()
+        hottest = max((heat[core] - self._heat[core] for core in known), default=None)
         self._quota = quota
         self._heat = heat
         self._gpus.sample_gpus(ours)
         energy = self._read_energy(self._energy["packages"].seconds + seconds)
-        watts = {part: _mean_watts(energy[part], self._energy[part]) for part in energy}
+        watts: dict[EnergyPart, float] = {}
+        for part, count in energy.items():
+            before = self._energy[part]
+            joules = subtract_energy(count, before)
+            if joules is not None and count.seconds > before.seconds:
+                watts[part] = round(joules / (count.seconds - before.seconds), 2)
         self._energy = energy
         gpus = self._gpus.list_states()
         self._gpus.reset_counts()
@@ -95,7 +98,7 @@ class MachineLooks:
             throttled=throttled,
             heat=None if hottest is None or seconds <= 0 else round(hottest / seconds, 4),
             gpus=gpus,
-            watts={part: value for part, value in watts.items() if value is not None},
+            watts=watts,
         )
 
     def _read_energy(self, seconds: float) -> dict[EnergyPart, EnergyCount]:
@@ -104,11 +107,6 @@ class MachineLooks:
             "packages": self._read_packages(seconds),
             "gpus": self._gpus.read_energy(seconds),
         }
-
-
-def _mean_watts(after: EnergyCount, before: EnergyCount) -> float | None:
-    joules, seconds = subtract_energy(after, before), after.seconds - before.seconds
-    return None if joules is None or seconds <= 0 else round(joules / seconds, 2)
 
 
 def most_telling(
@@ -136,32 +134,25 @@ def error_counts(states: Iterable[MachineState]) -> dict[tuple[int, int], tuple[
 
 def slow_parts(state: MachineState, before: ErrorCounts | None = None) -> list[str]:
     """Parts of a machine that are slow or fail, whatever the job does, in words; ``before``: errors at the start."""
-    facts = (
-        (state.heat, "its processor is slowed by heat {:.0%} of the time"),
-        (state.steal, "its host takes {:.0%} of the CPU time (steal)"),
-    )
-    known = [
-        text.format(value) for value, text in facts if value is not None and value > _MIN_SHARE
-    ]
+    known = slowed_gpus(state.gpus)
+    if (state.heat or 0.0) > _MIN_SHARE:
+        known.append(f"its processor is slowed by heat {state.heat:.0%} of the time")
+    if (state.steal or 0.0) > _MIN_SHARE:
+        known.append(f"its host takes {state.steal:.0%} of the CPU time (steal)")
     for (node, gpu), now in error_counts((state,)).items():
-        memory, links = (
-            count - old
-            for count, old in zip(now, (before or {}).get((node, gpu), now), strict=True)
-        )
-        known += (
-            [f"GPU {gpu} has {memory:,} new uncorrectable errors of memory"] if memory > 0 else []
-        )
-        known += [f"the NVLinks of GPU {gpu} have {links:,} new errors"] if links > 0 else []
-    return [*slowed_gpus(state.gpus), *known]
+        old = (before or {}).get((node, gpu), now)
+        if now[0] > old[0]:
+            known.append(f"GPU {gpu} has {now[0] - old[0]:,} new uncorrectable errors of memory")
+        if now[1] > old[1]:
+            known.append(f"the NVLinks of GPU {gpu} have {now[1] - old[1]:,} new errors")
+    return known
 
 
 def explain_lateness(state: MachineState, before: ErrorCounts | None = None) -> str:
     """What of a machine's facts may make its ranks late, in words; empty if nothing is known to."""
-    facts = (
-        (state.throttled, _MIN_SHARE, "its quota of CPU time is used up {:.0%} of the time"),
-        (state.others_cores, _MIN_CORES, "other programs use {:.1f} cores"),
-    )
-    known = [
-        text.format(value) for value, least, text in facts if value is not None and value > least
-    ]
-    return join_names([*slow_parts(state, before), *shared_gpus(state.gpus), *known])
+    known = [*slow_parts(state, before), *shared_gpus(state.gpus)]
+    if (state.throttled or 0.0) > _MIN_SHARE:
+        known.append(f"its quota of CPU time is used up {state.throttled:.0%} of the time")
+    if (state.others_cores or 0.0) > _MIN_CORES:
+        known.append(f"other programs use {state.others_cores:.1f} cores")
+    return join_names(known)

@@ -16,7 +16,7 @@ from stash.monitor.money import forecast_bill, lost_a_day
 from stash.monitor.records import Header, LateRank, RunRecord, Window
 from stash.monitor.run_chart import SERIES, step_course
 from stash.monitor.run_energy import energy_text, run_energy
-from stash.monitor.wall_ledger import WallLedger, wall_ledger
+from stash.monitor.wall_ledger import WallLedger, WallRow, wall_ledger
 from stash.monitor.window_lines import digits
 from stash.monitor.window_sums import alert_name, inapplicable_stalls, row_name, sum_windows
 from stash.ui.charts.chart import Grid
@@ -29,6 +29,7 @@ _MIN_SHARE = 0.05
 """Of the step: what is worth a sentence."""
 _LEAST_SHARE = 0.0005
 """Of a run: what is less is in the JSON alone."""
+_LATE_HEAD = ("stage", "later by", "of the step", "its machine then")
 _MOST_ROWS = 5
 """Of an epilog's line."""
 
@@ -36,48 +37,29 @@ _MOST_ROWS = 5
 def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     """The last window of a run that goes on (``live``), else all of them."""
     header = record.header
-    shown = (
-        (record.windows[-1] if record.windows else None) if live else sum_windows(record.windows)
-    )
-    ranks = (
-        "ranks unknown"
-        if header.ranks is None
-        else f"{header.ranks} rank{'s' if header.ranks > 1 else ''}"
-    )
+    shown = sum_windows(record.windows[-1:] if live else record.windows)
+    ranks = "ranks unknown" if header.ranks is None else format_count(header.ranks, "rank")
     nodes = f" on {header.nodes} nodes" if header.nodes > 1 else ""
     if shown is None:
-        title = f"{header.job} | {ranks}{nodes} | no step recorded{' yet' if live else ''}"
+        steps = f"no step recorded{' yet' if live else ''}"
     else:
         taken = shown.last_step - shown.first_step + 1
-        span = f"last {shown.seconds:.0f} s" if live else f"{shown.seconds:.0f} s"
-        title = (
-            f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
-        )
+        span = f"{'last ' if live else ''}{shown.seconds:.0f} s"
+        steps = f"step {shown.last_step:,} | {span}: {taken:,} steps"
     wall = wall_ledger(record)
     rows = () if shown is None else _rows(record, shown)
-    money = tuple(_money(record, wall))
     energy = run_energy(record)
-    events = tuple(
-        f"{_format_date(event.when)}  {event.text or event.what}" for event in record.events
-    )
+    events = [f"{_format_date(event.when)}  {event.text or event.what}" for event in record.events]
+    course = (step_course(record),) if shown else ()
+    used = () if energy is None else (("energy", energy_text(energy)),)
     chapters = (
-        Chapter(
-            "course",
-            "The run over time",
-            label="Course",
-            charts=(step_course(record),) if shown else (),
-        ),
-        Chapter("money", "Money", facts=money, brief=True),
-        Chapter(
-            "energy",
-            "Energy",
-            facts=() if energy is None else (("energy", energy_text(energy)),),
-            brief=True,
-        ),
-        Chapter("events", "What happened", points=events, folded=True, brief=True, most=8),
+        Chapter("course", "The run over time", label="Course", charts=course),
+        Chapter("money", "Money", facts=tuple(_money(record, wall)), brief=True),
+        Chapter("energy", "Energy", facts=used, brief=True),
+        Chapter("events", "What happened", points=tuple(events), folded=True, brief=True, most=8),
     )
     return Page(
-        title=title,
+        title=f"{header.job} | {ranks}{nodes} | {steps}",
         source=source,
         verdict=tuple(_verdict(record, shown, live)),
         bar=rows[:-1],
@@ -175,12 +157,10 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
     scale = scale_for(shown.step_seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")), 4)
     rows = []
     for name in STALLS:
-        if name not in shown.stalls:
+        if name not in shown.stalls or name in inapplicable_stalls(record.header):
             continue
         value = shown.stalls[name]
         title = row_name(name, record.header.nodes)
-        if name in inapplicable_stalls(record.header):
-            continue
         if value is None:
             rows.append(Row(title, why="no copy to a device was seen"))
             continue
@@ -208,33 +188,23 @@ def _remark(record: RunRecord, shown: Window, name: str) -> str:
     if name == "disturbed":
         cores = [each.others_cores for each in shown.machines if each.others_cores is not None]
         return f"others use {max(cores):.1f} cores" if cores else ""
-    stage = {"compute": "contention"}
-    late = next(
-        (e for e in shown.stragglers if stage.get(STALL_OF[e.stage], STALL_OF[e.stage]) == name),
-        None,
-    )
-    return "" if late is None else f"rank {late.rank}"
+    stall = "compute" if name == "contention" else name  # one rank's alone
+    late = [each.rank for each in shown.stragglers if STALL_OF[each.stage] == stall]
+    return f"rank {late[0]}" if late and name != "compute" else ""
 
 
 def _baseline_grid(record: RunRecord, shown: Window) -> Grid | None:
     """The same beside the profile, with the stalls that only the ladder tells apart."""
     split = record.header.baseline_stalls
-    if not split:
-        return None
     rows = []
     for name, parts in GROUPS.items():
-        known = [part for part in parts if part in split]
+        known = [f"{format_seconds(split[part])} {part}" for part in parts if part in split]
         now = shown.stalls.get(name)
         if known:
-            texts = [f"{format_seconds(split[part])} {part}" for part in known]
-            rows.append(
-                (
-                    row_name(name, record.header.nodes),
-                    "unknown" if now is None else format_seconds(now),
-                    " + ".join(texts),
-                )
-            )
-    return Grid("Against the profile", ("now", "in the profile"), tuple(rows), frozenset({0, 2}))
+            seconds = "unknown" if now is None else format_seconds(now)
+            rows.append((row_name(name, record.header.nodes), seconds, " + ".join(known)))
+    grid = Grid("Against the profile", ("now", "in the profile"), tuple(rows), frozenset({0, 2}))
+    return grid if split else None
 
 
 def _wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
@@ -243,20 +213,18 @@ def _wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
     rate = 0.0 if price is None else price.dollars_per_hour / 3600
     shown = [row for row in wall.rows if abs(row.seconds) >= _LEAST_SHARE * wall.seconds]
     is_repeated = any(row.times > 1 for row in shown)
-    rows = [*((row.name, row.seconds, row.times) for row in shown), ("wall", wall.seconds, 0)]
-    texts = tuple(
-        (
-            row_name(name, record.header.nodes),
-            format_span(seconds),
-            f"{seconds / wall.seconds:.1%}" if wall.seconds else "",
-            *((format_dollars(seconds * rate),) if rate else ()),
-            *((f"{times} times" if times > 1 else "",) if is_repeated else ()),
-        )
-        for name, seconds, times in rows
-    )
+    rows = []
+    for row in (*shown, WallRow("wall", wall.seconds)):
+        cells = [row_name(row.name, record.header.nodes), format_span(row.seconds)]
+        cells.append(f"{row.seconds / wall.seconds:.1%}" if wall.seconds else "")
+        if rate:
+            cells.append(format_dollars(row.seconds * rate))
+        if is_repeated:
+            cells.append(f"{row.times} times" if row.times > 1 else "")
+        rows.append(tuple(cells))
     head = ("takes", "share", *(("costs",) if rate else ()), *(("",) if is_repeated else ()))
     words = {0, len(head)} if is_repeated else {0}
-    return Grid("The whole run", head, texts, frozenset(words), first="row", total=True)
+    return Grid("The whole run", head, tuple(rows), frozenset(words), first="row", total=True)
 
 
 def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> Iterator[Grid]:
@@ -264,29 +232,29 @@ def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> 
         yield _wall_grid(record, wall)
     if shown is not None and (beside := _baseline_grid(record, shown)) is not None:
         yield beside
+    nodes = record.header.nodes
     if record.alerts:
         head = ("step", "stall", "rank", "longer", "± 95 %", "until", "what")
-        rows = tuple(
+        changes = tuple(
             (
                 _format_clock(alert.first_told, record),
                 f"{alert.step:,}",
-                alert_name(alert, record.header.nodes),
+                alert_name(alert, nodes),
                 "" if alert.rank is None else str(alert.rank),
-                *(
-                    "" if each is None else format_seconds(each)
-                    for each in (alert.seconds, alert.plus_minus)
-                ),
+                "" if alert.seconds is None else format_seconds(alert.seconds),
+                "" if alert.plus_minus is None else format_seconds(alert.plus_minus),
                 _format_clock(alert.when, record) if alert.ended else "open",
                 alert.text,
             )
             for alert in record.alerts[-12:]
         )
-        yield Grid("Changes", head, rows, frozenset({0, 2, 7}), first="since (UTC)", prose=True)
+        texts = frozenset({0, 2, 7})
+        yield Grid("Changes", head, changes, texts, first="since (UTC)", prose=True)
     if shown is not None and shown.stragglers:
-        rows = tuple(
+        late_ones = tuple(
             (
                 f"rank {late.rank}"
-                + ("" if late.node is None or record.header.nodes < 2 else f", node {late.node}"),
+                + (f", node {late.node}" if late.node is not None and nodes > 1 else ""),
                 late.stage,
                 format_seconds(late.seconds),
                 f"{late.seconds / shown.step_seconds:.1%}",
@@ -294,12 +262,7 @@ def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> 
             )
             for late in shown.stragglers
         )
-        yield Grid(
-            "Stragglers",
-            ("stage", "later by", "of the step", "its machine then"),
-            rows,
-            frozenset({0, 1, 4}),
-        )
+        yield Grid("Stragglers", _LATE_HEAD, late_ones, frozenset({0, 1, 4}))
 
 
 def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
@@ -315,6 +278,7 @@ def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
 def _warnings(record: RunRecord, shown: Window | None, wall: WallLedger) -> Iterator[str]:
     if shown is None:
         return
+    taken = shown.last_step - shown.first_step + 1
     if wall.loses_unknown_work:
         yield "the job was started again and no checkpoint was seen before: what it had to do twice is not known"
     if shown.ambiguous:
@@ -322,8 +286,7 @@ def _warnings(record: RunRecord, shown: Window | None, wall: WallLedger) -> Iter
             "ranks wait for each other inside collectives in the middle of a step, as with sharded models: a watch "
             "cannot tell which stage such a wait belongs to; `stash profile` can"
         )
-    if shown.steps < shown.last_step - shown.first_step + 1:
-        taken = shown.last_step - shown.first_step + 1
+    if shown.steps < taken:
         yield f"{shown.steps:,} of {taken:,} steps were read; the others were too fast, traced, or not watched"
     if record.header.unseen:
         yield record.header.unseen
@@ -335,26 +298,20 @@ def _warnings(record: RunRecord, shown: Window | None, wall: WallLedger) -> Iter
 
 
 def _money(record: RunRecord, wall: WallLedger) -> Iterator[tuple[str, str]]:
-    header = record.header
-    if header.price is None or not record.windows:
+    price = record.header.price
+    if price is None or not record.windows:
         return
     last = record.windows[-1]
     found = forecast_bill(
-        header.price, wall.seconds, record.windows, last.last_step, header.planned_steps
+        price, wall.seconds, record.windows, last.last_step, record.header.planned_steps
     )
-    yield (
-        "spent",
-        f"{format_dollars(found.so_far)} at {format_dollars(header.price.dollars_per_hour)} an hour "
-        f"({header.price.source})",
-    )
+    hourly = format_dollars(price.dollars_per_hour)
+    yield "spent", f"{format_dollars(found.so_far)} at {hourly} an hour ({price.source})"
     if found.forecast is not None and found.plus_minus is not None:
         yield "whole bill", f"{format_dollars(found.forecast)} ± {format_dollars(found.plus_minus)}"
-    lost = sorted(lost_a_day(last, header.price).items(), key=lambda each: -each[1])
-    yield (
-        "lost per day",
-        ", ".join(f"{name} {format_dollars(value)}" for name, value in lost if value >= 0.005)
-        or "nothing",
-    )
+    lost = sorted(lost_a_day(last, price).items(), key=lambda each: -each[1])
+    texts = [f"{name} {format_dollars(value)}" for name, value in lost if value >= 0.005]
+    yield "lost per day", ", ".join(texts) or "nothing"
 
 
 def _format_date(seconds: float) -> str:
@@ -365,20 +322,16 @@ def document(record: RunRecord) -> dict[str, Any]:
     """The contract of ``stash show RUN.watch.jsonl --json``: over all windows, and for each."""
     header = record.header
     wall = wall_ledger(record)
-    price = record.header.price
     energy = run_energy(record)
 
     def cost(seconds: float) -> float | None:
+        price = header.price
         return None if price is None else digits(seconds * price.dollars_per_hour / 3600)
 
     return {
         "schema": SCHEMA,
         "kind": "watch",
-        "job": header.job,
-        "ranks": header.ranks,
-        "nodes": header.nodes,
-        "began": header.began,
-        "baseline": header.baseline,
+        **header.model_dump(include={"job", "ranks", "nodes", "began", "baseline"}),
         **_sum_window(sum_windows(record.windows)),
         "wall": {
             "seconds": digits(wall.seconds),
@@ -401,17 +354,13 @@ def document(record: RunRecord) -> dict[str, Any]:
         ],
         "windows": [
             {
-                "began": each.began,
-                "first_step": each.first_step,
-                "last_step": each.last_step,
+                **each.model_dump(include={"began", "first_step", "last_step"}),
                 **_sum_window(each),
                 "machines": [machine.model_dump(mode="json") for machine in each.machines],
             }
             for each in record.windows
         ],
-        "events": [
-            {"when": event.when, "what": event.what, "text": event.text} for event in record.events
-        ],
+        "events": [event.model_dump(include={"when", "what", "text"}) for event in record.events],
     }
 
 
@@ -421,18 +370,16 @@ def epilog(record: RunRecord) -> str:
     header = record.header
     ended = "still runs, or its watcher was killed" if wall.code is None else f"exit {wall.code}"
     large = sorted(wall.rows, key=lambda row: -row.seconds)[:_MOST_ROWS]
-    parts = [
+    text = ", ".join(
         f"{row_name(row.name, header.nodes)} {row.seconds / wall.seconds:.0%}"
         for row in large
         if wall.seconds
-    ]
-    bill_ = (
-        ""
-        if header.price is None
-        else f"; {format_dollars(wall.seconds * header.price.dollars_per_hour / 3600)}"
     )
-    alerts = f"; {format_count(len(record.alerts), 'alert')}" if record.alerts else ""
-    return f"{header.job} {format_span(wall.seconds)}, {ended}: {', '.join(parts)}{bill_}{alerts}"
+    if header.price is not None:
+        text += f"; {format_dollars(wall.seconds * header.price.dollars_per_hour / 3600)}"
+    if record.alerts:
+        text += f"; {format_count(len(record.alerts), 'alert')}"
+    return f"{header.job} {format_span(wall.seconds)}, {ended}: {text}"
 
 
 def _sum_window(window: Window | None) -> dict[str, Any]:
@@ -451,5 +398,5 @@ def _sum_window(window: Window | None) -> dict[str, Any]:
             }
             for name, seconds in window.stalls.items()
         ],
-        "stragglers": [e.model_dump() for e in window.stragglers],
+        "stragglers": [each.model_dump() for each in window.stragglers],
     }

@@ -1,7 +1,7 @@
 """The record of a watched run: a header, then windows, alerts and events, a line of JSON each; and reading it back.
 
-A file that grows beyond its limit is moved aside, and the next one begins with the header and the alerts that are
-open. Seconds and UTC; ``null`` is unknown. Fields may be added without a new version; the history is in
+It grows by about a megabyte an hour, and a job that is started again adds to it. Seconds and UTC; ``null`` is unknown.
+Fields may be added without a new version; the history is in
 ``docs/format.md``.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from stash.core.documents import WATCH_SUFFIX
 from stash.core.errors import ArtefactError, UserError
-from stash.core.files import parse_json, read_up_to, write_whole
+from stash.core.files import parse_json, read_up_to
 from stash.core.jsonl import TO_ADD, add_lines, whole_lines
 from stash.core.records.base import (
     CommandWords,
@@ -35,12 +35,10 @@ from stash.measure.launcher.folder_lock import output_lock
 
 SUFFIX = WATCH_SUFFIX
 SCHEMA = 1
-ROTATED_BYTES = 16 << 20
-"""Of a file, from which on another is begun: at a megabyte an hour most of a day."""
 _TO_ADD = TO_ADD | os.O_NOFOLLOW
-_MAX_BYTES = 2**26
+_MAX_BYTES = 2**30
 _KEPT = ("id", "began", "booted", "part")
-"""Of a header that is written again: who made it does not know which file this is."""
+"""Of the header of a job that is started again: as it was."""
 
 
 class Header(Record):
@@ -75,7 +73,7 @@ class Header(Record):
     unseen: Sentence = ""
     """Which collectives no stamp saw, in words; empty if none are known of."""
     part: Count = 1
-    """Of a record that was continued in another file: which one this is."""
+    """Of a record from before Stash kept all of it in one file: which one this is."""
 
 
 class LateRank(Record):
@@ -223,27 +221,51 @@ def parse_line(text: str, where: str) -> RecordLine:
         ) from None
 
 
-def load_record(path: Path, whole: bool = True) -> RunRecord:
-    """The record at ``path``, with what was moved aside if ``whole``; raises ArtefactError.
+def read_lines(texts: Iterable[str], where: str, record: RunRecord | None = None) -> RunRecord:
+    """Add lines to a record, the first of which is its header; raises ArtefactError."""
+    for number, text in enumerate(texts, 1):
+        if text.startswith(_SUMS):
+            continue
+        line = parse_line(text, f"{where}, line {number}")
+        if isinstance(line, Header) and line.watch_schema > SCHEMA:
+            raise ArtefactError(
+                f"{where} was made by a newer Stash (schema {line.watch_schema}; this one reads up to {SCHEMA}); "
+                "upgrade Stash to read it",
+                code="artefact_newer",
+            )
+        if isinstance(line, Header) and (record is None or record.header.id != line.id):
+            record = RunRecord(line)
+        if record is None:
+            break
+        record.add_line(line)
+    if record is None:
+        raise ArtefactError(
+            f"{where} is not the record of a watched run: it does not begin with its header"
+        )
+    return record
+
+
+def load_record(path: Path) -> RunRecord:
+    """The record at ``path``, with the files that were moved aside once; raises ArtefactError.
 
     A last line cut short is left out.
     """
     record = _load_part(path)
-    if whole:
-        aside = [
-            part for part in newest_parts(path) if (_part_number(part) or 0) < record.header.part
-        ]
-        for part in reversed(aside):
-            before = _load_part(part)
-            if before.header.id == record.header.id:
-                newer = {alert.number for alert in record.alerts}
-                alerts = [each for each in before.alerts if each.number not in newer]
-                record = RunRecord(
-                    record.header,
-                    before.windows + record.windows,
-                    alerts + record.alerts,
-                    before.events + record.events,
-                )
+    stem = path.name.removesuffix(SUFFIX)
+    for number in reversed(range(1, record.header.part)):
+        part = path.with_name(f"{stem}.{number}{SUFFIX}")
+        if not part.exists():
+            continue
+        before = _load_part(part)
+        if before.header.id == record.header.id:
+            newer = {alert.number for alert in record.alerts}
+            alerts = [each for each in before.alerts if each.number not in newer]
+            record = RunRecord(
+                record.header,
+                before.windows + record.windows,
+                alerts + record.alerts,
+                before.events + record.events,
+            )
     return record
 
 
@@ -258,25 +280,9 @@ def _load_part(path: Path) -> RunRecord:
         raise ArtefactError(f"cannot read {path}: {error.strerror or error}") from None
     if len(content) > _MAX_BYTES:
         raise ArtefactError(
-            f"{path} is larger than {_MAX_BYTES // 2**20} MB, which no record of `stash watch` is: it goes on in "
-            "another file long before"
+            f"{path} is larger than {_MAX_BYTES // 2**20} MB, which no record of `stash watch` is"
         )
-    texts = [each for each in enumerate(whole_lines(content), 1) if not each[1].startswith(_SUMS)]
-    lines = [parse_line(text, f"{path}, line {number}") for number, text in texts]
-    if not lines or not isinstance(lines[0], Header):
-        raise ArtefactError(
-            f"{path} is not the record of a watched run: it does not begin with its header"
-        )
-    if lines[0].watch_schema > SCHEMA:
-        raise ArtefactError(
-            f"{path} was made by a newer Stash (schema {lines[0].watch_schema}; this one reads up to {SCHEMA}); "
-            "upgrade Stash to read it",
-            code="artefact_newer",
-        )
-    record = RunRecord(lines[0])
-    for line in lines:
-        record.add_line(line)
-    return record
+    return read_lines(whole_lines(content), str(path))
 
 
 class RecordWriter:
@@ -286,29 +292,24 @@ class RecordWriter:
     the record of an earlier start of it adds to that.
     """
 
-    def __init__(
-        self, path: Path, header: Header, rotated: int = ROTATED_BYTES, goes_on: bool = False
-    ) -> None:
-        self.path, self._rotated, self._lock = path, rotated, ExitStack()
+    def __init__(self, path: Path, header: Header, goes_on: bool = False) -> None:
+        self.path, self._lock = path, ExitStack()
         self.failed: str | None = None
         """Why the last line was not written."""
         self.before: RunRecord | None = None
         """What was there already."""
-        self._header = header
         flags = os.O_CREAT | os.O_EXCL
         with ExitStack() as held:
             if goes_on:
                 held.enter_context(output_lock(path))
-                self.before = load_record(path, whole=False)
+                self.before = load_record(path)
                 flags = 0
-                self._header = self.before.header
-                old = header.job
-                if self._header.job != old:
+                old = self.before.header
+                if old.job != header.job:
                     raise UserError(
-                        f"--output {path} is the record of {self._header.job}, and this is {old}; name another file"
+                        f"--output {path} is the record of {old.job}, and this is {header.job}; name another file"
                     )
-            alerts = [] if self.before is None else self.before.alerts
-            self._open = {alert.number: alert for alert in alerts if not alert.ended}
+                header = header.model_copy(update={name: getattr(old, name) for name in _KEPT})
             try:
                 self._file = os.open(path, _TO_ADD | flags, 0o600)
             except FileExistsError:
@@ -327,92 +328,23 @@ class RecordWriter:
                 self.close(keep=False)
                 raise
             self._lock = held.pop_all()
+        self.header = header
+        """As it was written first."""
         self.write(header)
-
-    @property
-    def header(self) -> Header:
-        """As it was written last."""
-        return self._header
 
     def write(self, line: RecordLine) -> None:
         """Add a line."""
-        text = _encode_line(line)
-        size = os.fstat(self._file).st_size
-        if size and size + len(text) > self._rotated:
-            self._rotate()
-        if isinstance(line, Header):
-            self._header = line.model_copy(
-                update={name: getattr(self._header, name) for name in _KEPT}
-            )
-            text = _encode_line(self._header)
+        text = json.dumps(line.model_dump(mode="json"), separators=(",", ":"))
         try:
-            add_lines(self._file, text)
+            add_lines(self._file, f"{text}\n".encode())
             self.failed = None
         except OSError as error:
             self.failed = error.strerror or str(error)
-        if isinstance(line, Alert):
-            self._open[line.number] = line
-            if line.ended:
-                del self._open[line.number]
-
-    def _rotate(self) -> None:
-        """Move the file aside and go on in another, which begins with what is needed to read it alone."""
-        number = self._header.part
-        stem = self.path.name.removesuffix(SUFFIX)
-        while (aside := self.path.with_name(f"{stem}.{number}{SUFFIX}")).exists():
-            number += 1  # of an earlier run, whose last file is gone
-        header = self._header.model_copy(update={"part": number + 1})
-        begin = b"".join(map(_encode_line, (header, *self._open.values())))
-        if not self._is_in_place():
-            return
-        try:
-            try:  # a second name, so that the first is never free for somebody else to take
-                os.link(self.path, aside)
-            except FileExistsError:
-                raise
-            except OSError:  # a file system without links
-                os.rename(self.path, aside)
-            write_whole(self.path, begin, mode=0o600, lasting=False)
-            new = os.open(self.path, _TO_ADD)
-        except OSError as error:
-            self.failed = error.strerror or str(error)
-            if self._is_in_place():
-                aside.unlink(missing_ok=True)
-            return
-        os.close(self._file)
-        self._file = new
-        self._header = header
-
-    def _is_in_place(self) -> bool:
-        """Whether the file that is written is the one of that name; somebody may have moved it away."""
-        try:
-            return os.path.samestat(os.fstat(self._file), os.lstat(self.path))
-        except OSError:
-            return False
 
     def close(self, keep: bool = True) -> None:
-        """Write no more; what is not worth keeping is removed."""
-        if not keep and self._is_in_place():
-            self.path.unlink(missing_ok=True)
+        """Write no more; what is not worth keeping is removed, unless somebody has moved it away."""
+        with suppress(OSError):
+            if not keep and os.path.samestat(os.fstat(self._file), os.lstat(self.path)):
+                self.path.unlink()
         os.close(self._file)
         self._lock.close()
-
-
-def _encode_line(line: Record) -> bytes:
-    return (json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n").encode()
-
-
-def newest_parts(path: Path) -> Sequence[Path]:
-    """The files of a record that were moved aside, the oldest first."""
-    stem = path.name.removesuffix(SUFFIX)
-    found = {
-        part: number
-        for part in path.parent.glob(f"{stem}.*{SUFFIX}")
-        if (number := _part_number(part)) is not None
-    }
-    return sorted(found, key=lambda part: found[part])
-
-
-def _part_number(part: Path) -> int | None:
-    text = part.name.removesuffix(SUFFIX).rpartition(".")[2]
-    return int(text) if text.isdecimal() else None

@@ -87,12 +87,8 @@ def _step_lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
     for each in columns:
         if each.began - ended > _LONGEST_GAP * each.seconds:
             lines.append([])
-        first = each.began - began
-        lines[-1] += [
-            PlotPoint(first, each.step_seconds),
-            PlotPoint(first + each.seconds, each.step_seconds),
-        ]
         ended = each.began + each.seconds
+        lines[-1] += [PlotPoint(at - began, each.step_seconds) for at in (each.began, ended)]
     return [PlotCurve("plain", tuple(points), line=True, dots=False) for points in lines]
 
 
@@ -123,23 +119,16 @@ def _alert_moment(alert: Alert, windows: Sequence[Window]) -> float:
 
 
 def _text(alert: Alert, nodes: int) -> str:
-    more = (
-        "" if alert.seconds is None or alert.stall is None else f" +{format_seconds(alert.seconds)}"
-    )
+    is_told = alert.seconds is not None and alert.stall is not None
+    more = f" +{format_seconds(alert.seconds or 0.0)}" if is_told else ""
     return f"step {alert.step:,}: {alert_name(alert, nodes)}{more}"
 
 
 def _table(columns: Sequence[Window], shown: Sequence[str], nodes: int) -> Grid:
     rows = []
     for each in columns:
-        parts = [each.stalls.get(name) for name in shown]
+        parts = [each.step_seconds, *(each.stalls.get(name) for name in shown)]
         texts = ["unknown" if seconds is None else format_seconds(seconds) for seconds in parts]
-        rows.append(
-            (
-                f"{each.first_step:,} to {each.last_step:,}",
-                format_seconds(each.step_seconds),
-                *texts,
-            )
-        )
+        rows.append((f"{each.first_step:,} to {each.last_step:,}", *texts))
     head = ("step", *(row_name(name, nodes) for name in shown))
     return Grid("The step over time", head, tuple(rows), frozenset({0}), first="steps")

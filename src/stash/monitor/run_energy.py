@@ -11,7 +11,7 @@ from stash.analysis.usage import dollars_of
 from stash.core.formatting import format_span
 from stash.core.records.base import Count, Number, Record
 from stash.core.records.circumstances import EnergyPart
-from stash.monitor.records import RunRecord, Window
+from stash.monitor.records import RunRecord
 from stash.report.model_facts import cost_text, format_energy, parts_text
 
 
@@ -28,17 +28,19 @@ class RunEnergy(Record):
 
 def run_energy(record: RunRecord) -> RunEnergy | None:
     """``None`` where nothing was counted, or windows do not hold all of the run's machines (more than 8)."""
-    watts = [_machines_watts(window, record.header.nodes) for window in record.windows]
-    parts = {part: 0.0 for each in watts for part in each}
-    known = [
-        (window, each)
-        for window, each in zip(record.windows, watts, strict=True)
-        if parts and each.keys() == parts.keys()
-    ]
+    watts: list[dict[EnergyPart, float]] = []  # of all machines together, what all of them tell
+    for window in record.windows:
+        told = [each.watts for each in window.machines]
+        is_whole = len(told) >= record.header.nodes
+        parts = set.intersection(*map(set, told)) if is_whole else set()
+        watts.append({part: math.fsum(each[part] for each in told) for part in sorted(parts)})
+    most = sorted({part for each in watts for part in each})
+    rows = zip(record.windows, watts, strict=True)
+    known = [(window, each) for window, each in rows if most and sorted(each) == most]
     if not known:
         return None
     joules = {
-        part: math.fsum(window.seconds * each[part] for window, each in known) for part in parts
+        part: math.fsum(window.seconds * each[part] for window, each in known) for part in most
     }
     total = math.fsum(joules.values())
     return RunEnergy(
@@ -48,14 +50,6 @@ def run_energy(record: RunRecord) -> RunEnergy | None:
         steps=sum(window.last_step - window.first_step + 1 for window, _ in known),
         seconds=math.fsum(window.seconds for window, _ in known),
     )
-
-
-def _machines_watts(window: Window, nodes: int) -> dict[EnergyPart, float]:
-    """Of all machines together, the parts that all of them tell."""
-    if len(window.machines) < nodes:
-        return {}
-    parts = set.intersection(*(set(each.watts) for each in window.machines))
-    return {part: math.fsum(each.watts[part] for each in window.machines) for part in sorted(parts)}
 
 
 def energy_text(found: RunEnergy) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -48,7 +46,7 @@ class Tracker:
     def __init__(self, name: str, run: TrackerRun) -> None:
         self._name = name
         self._run = run
-        self._rows: SimpleQueue[tuple[int, TrackedFigures] | None] = SimpleQueue()
+        self._rows = SimpleQueue[tuple[int, TrackedFigures] | None]()
         self._thread = threading.Thread(target=self._log_rows, daemon=True, name=f"stash {name}")
         self._thread.start()
 
@@ -91,28 +89,13 @@ class Tracker:
 def open_tracker(where: str, header: Header) -> Tracker:
     """The tracker that ``TOOL:WHERE`` names; raises UserError for another tool, or one that is not installed."""
     tool, _, place = where.partition(":")
-    if tool not in _TOOLS or not place:
+    if tool not in ("tensorboard", "wandb", "mlflow") or not place:
         raise UserError(f"--log {where}: write tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT")
-    require_package(tool, f"--log {where}")
-    name, open_run = _TOOLS[tool]
-    return Tracker(name, open_run(place, header))
-
-
-_TOOLS: Mapping[str, tuple[str, Callable[[str, Header], TrackerRun]]] = {
-    "tensorboard": ("TensorBoard", lambda folder, header: TensorBoardRun(Path(folder))),
-    "wandb": (
-        "Weights & Biases",
-        lambda project, header: WandbRun(
-            project, header.id, f"{header.job} watched", axis="stash/step"
-        ),
-    ),
-    "mlflow": (
-        "MLflow",
-        lambda experiment, header: MlflowRun(
-            import_module("mlflow").MlflowClient(),
-            experiment,
-            f"{header.job} watched",
-            {"stash.id": header.id},
-        ),
-    ),
-}
+    client = require_package(tool, f"--log {where}")
+    title = f"{header.job} watched"
+    if tool == "tensorboard":
+        return Tracker("TensorBoard", TensorBoardRun(Path(place)))
+    if tool == "wandb":
+        return Tracker("Weights & Biases", WandbRun(place, header.id, title, axis="stash/step"))
+    run = MlflowRun(client.MlflowClient(), place, title, {"stash.id": header.id})
+    return Tracker("MLflow", run)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from stash.core.errors import UserError
@@ -38,18 +39,22 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 """Name (without ``_total`` and ``_info``): type, meaning."""
 
 
+Samples = list[tuple[dict[str, str], float]]
+"""Labels and values of one family."""
+
+
 class Metrics:
     """Sums up the lines of a record, for whoever scrapes them."""
 
     def __init__(self, header: Header) -> None:
         self._header = header
-        self._steps = 0
-        self._exposed: dict[str, float] = {}
-        self._counted: dict[str, float] = {}
-        """The most of each so far: a window's contention may be negative, and a counter that falls was set back."""
-        self._ranks: dict[tuple[int, str], float] = {}
         self._last: Window | None = None
-        self._begun: dict[str, int] = {}
+        self._steps = 0
+        self._exposed = defaultdict[str, float](float)
+        self._counted = defaultdict[str, float](float)
+        """The most of each so far: a window's contention may be negative, and a counter that falls was set back."""
+        self._ranks = defaultdict[tuple[int, str], float](float)
+        self._begun = Counter[str]()
         self._open: set[int] = set()
 
     def receive_line(self, line: RecordLine) -> None:
@@ -59,33 +64,32 @@ class Metrics:
         elif isinstance(line, Window):
             taken = line.last_step - line.first_step + 1
             self._last = line
-            self._steps = self._steps + taken
+            self._steps += taken
             for name, seconds in line.stalls.items():
                 if seconds is not None:
-                    self._exposed[name] = self._exposed.get(name, 0.0) + seconds * taken
-                    self._counted[name] = max(self._counted.get(name, 0.0), self._exposed[name])
+                    self._exposed[name] += seconds * taken
+                    self._counted[name] = max(self._counted[name], self._exposed[name])
             for rank, stages in line.ranks.items():
                 for stage, seconds in stages.items():
-                    self._ranks[rank, stage] = self._ranks.get((rank, stage), 0.0) + seconds * taken
+                    self._ranks[rank, stage] += seconds * taken
         elif isinstance(line, Alert):
             if line.ended:
                 self._open.discard(line.number)
             else:
-                about = line.stall or line.what.replace(" ", "_")
-                self._begun[about] = self._begun.get(about, 0) + 1
+                self._begun[line.stall or line.what.replace(" ", "_")] += 1
                 self._open.add(line.number)
 
     def text(self, openmetrics: bool = True) -> str:
         """All families, in one of the two formats."""
-        families = ((name, FAMILIES[name], samples) for name, samples in self._samples())
-        return format_exposition(
-            (MetricFamily(name, of[1], samples, of[0]) for name, of, samples in families),
-            openmetrics,
+        families = (
+            MetricFamily(name, FAMILIES[name][1], samples, FAMILIES[name][0])
+            for name, samples in self._samples().items()
         )
+        return format_exposition(families, openmetrics)
 
-    def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
-        header = self._header
-        last = self._last
+    def _samples(self) -> dict[str, Samples]:
+        """By family; copies of what a further line may change meanwhile."""
+        header, last = self._header, self._last
         facts = {
             "job": header.job.rpartition("/")[2],
             "ranks": str(header.ranks or ""),
@@ -93,35 +97,33 @@ class Metrics:
             "device": header.device or "",
             "version": header.stash_version,
         }
-        yield "stash_run", [(facts, 1)]
-        yield "stash_steps", [({}, self._steps)]
-        yield (
-            "stash_exposed_seconds",
-            [({"stall": name}, value) for name, value in list(self._counted.items())],
-        )
-        shown = [
-            each for each in list(self._ranks.items()) if last is None or each[0][0] in last.ranks
-        ]
-        named = [
-            ({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(shown)
-        ]
-        yield "stash_rank_seconds", named
+        found: dict[str, Samples] = {
+            "stash_run": [(facts, 1)],
+            "stash_steps": [({}, self._steps)],
+            "stash_exposed_seconds": [
+                ({"stall": name}, value) for name, value in list(self._counted.items())
+            ],
+            "stash_rank_seconds": [
+                ({"rank": str(rank), "stage": stage}, value)
+                for (rank, stage), value in sorted(self._ranks.items())
+                if last is None or rank in last.ranks
+            ],
+        }
         if last is not None:
-            late = [
+            found["stash_straggler_seconds"] = [
                 ({"rank": str(each.rank), "stage": each.stage}, each.seconds)
                 for each in last.stragglers
             ]
-            yield "stash_straggler_seconds", late
-            yield "stash_step_seconds", [({}, last.step_seconds)]
-            known = header.baseline_stalls.get("step")
-            if known:
-                yield (
-                    "stash_baseline_ratio",
-                    [({}, (last.step_seconds - (last.stalls.get("other") or 0.0)) / known)],
-                )
-            yield "stash_last_step_timestamp_seconds", [({}, last.began + last.seconds)]
-        yield "stash_alerts", [({"what": name}, count) for name, count in list(self._begun.items())]
-        yield "stash_alerts_open", [({}, len(self._open))]
+            found["stash_step_seconds"] = [({}, last.step_seconds)]
+            if known := header.baseline_stalls.get("step"):
+                now = last.step_seconds - (last.stalls.get("other") or 0.0)
+                found["stash_baseline_ratio"] = [({}, now / known)]
+            found["stash_last_step_timestamp_seconds"] = [({}, last.began + last.seconds)]
+        found["stash_alerts"] = [
+            ({"what": name}, count) for name, count in list(self._begun.items())
+        ]
+        found["stash_alerts_open"] = [({}, len(self._open))]
+        return found
 
 
 _PATIENCE = 5.0

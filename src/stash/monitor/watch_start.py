@@ -16,7 +16,7 @@ from stash.core.output_files import output_file
 from stash.core.printable import has_colours, print_written, printable_line
 from stash.core.version import __version__
 from stash.measure.protocol.folder import start_of_machine
-from stash.monitor.baseline import load_baseline
+from stash.monitor.baseline import RunBaseline, load_baseline
 from stash.monitor.money import price_of
 from stash.monitor.page import summary
 from stash.monitor.records import SUFFIX, Alert, Header, RecordWriter, RunEvent, load_record
@@ -56,16 +56,54 @@ def begin_watch(
 
     ``began`` is when the run was first listened to, if that was before now, in seconds since 1970.
     """
-
     baseline = (
         None if options.baseline is None else load_baseline(options.baseline, title, options.force)
     )
-    price = price_of(options.instance, nodes, options.max_dollars is not None)
+    header = _make_header(title, command, nodes, options, baseline, began or time.time())
+    listeners: list[LineListener] = [open_tracker(where, header) for where in options.log]
+    if options.metrics is not None:
+        listeners.append(MetricsServer(options.metrics, header))
+    listeners.append(_AlertPrinter())
+    chosen = WatchOptions(
+        options.stuck_after,
+        options.on_alert,
+        options.max_dollars,
+        options.force,
+        None if options.capture is None else options.capture[0],
+    )
     stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
-    header = Header(
+    while True:
+        target = output_file(options.output, stem, SUFFIX)
+        goes_on = options.output is not None and is_watch_record(str(target)) and target.exists()
+        try:
+            record = RecordWriter(target, header, goes_on=goes_on)
+            watcher = NodeWatcher(folder, record, header, chosen, baseline, listeners)
+        except UserError:
+            # another node's watcher took that name meanwhile, on a disk that they share
+            if options.output is not None or not target.exists():
+                raise
+            continue
+        if not options.quiet:
+            print(
+                f"stash: watching {title}; follow it with `stash watch --join {target}`",
+                file=sys.stderr,
+            )
+        return watcher, target
+
+
+def _make_header(
+    title: str,
+    command: tuple[str, ...],
+    nodes: int,
+    options: WatchCommandOptions,
+    baseline: RunBaseline | None,
+    began: float,
+) -> Header:
+    price = price_of(options.instance, nodes, options.max_dollars is not None)
+    return Header(
         id=secrets.token_hex(8),
         stash_version=__version__,
-        began=began or time.time(),
+        began=began,
         job=title,
         command=command,
         nodes=nodes,
@@ -76,35 +114,6 @@ def begin_watch(
         dollars_per_kwh=read_power_price(Path.cwd()),
         planned_steps=options.total_steps,
     )
-    chosen = WatchOptions(
-        options.stuck_after,
-        options.on_alert,
-        options.max_dollars,
-        options.force,
-        None if options.capture is None else options.capture[0],
-    )
-    listeners: list[LineListener] = [open_tracker(where, header) for where in options.log]
-    if options.metrics is not None:
-        listeners.append(MetricsServer(options.metrics, header))
-    listeners.append(_AlertPrinter())
-    while True:
-        target = output_file(options.output, stem, SUFFIX)
-        goes_on = options.output is not None and is_watch_record(str(target)) and target.exists()
-        try:
-            record = RecordWriter(target, header, goes_on=goes_on)
-            watcher = NodeWatcher(folder, record, header, chosen, baseline, listeners)
-        except (
-            UserError
-        ):  # another node's watcher took that name meanwhile, on a disk that they share
-            if options.output is not None or not target.exists():
-                raise
-            continue
-        if not options.quiet:
-            print(
-                f"stash: watching {title}; follow it with `stash watch --join {target}`",
-                file=sys.stderr,
-            )
-        return watcher, target
 
 
 class _AlertPrinter:

@@ -246,10 +246,12 @@ class WatchState:
         self._pace = replace(self._pace, moved=now.when)
         is_first = self._changes is None
         if is_first:
-            known = self._baseline
-            why = None if known is None else known.why_not(event.job["ranks"])
-            if why is not None and not self._options.force:
-                text = f"the run is not compared with the profile: {why}; add --force to compare anyway"
+            known, ranks = self._baseline, event.job["ranks"]
+            if known is not None and known.ranks != ranks and not self._options.force:
+                text = (
+                    f"the run is not compared with the profile: {known.source} has {known.ranks} ranks, this run "
+                    f"{ranks}; add --force to compare anyway"
+                )
                 yield RunEvent(when=now.when, what="no baseline", text=text)
                 known = None
                 self.header = self.header.model_copy(

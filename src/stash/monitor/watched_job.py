@@ -63,7 +63,9 @@ class WatchedJob:
                         return code if code >= 0 else 128 - code
                     while self._received:
                         self._hand_on(self._received.pop(0))
-                    self._say_that_it_runs()
+                    if self._asked is not None and time.monotonic() - self._asked > _PATIENCE:
+                        self._asked = float("inf")
+                        self._say(f"still runs {_PATIENCE:.0f} s after it was asked to end")
                     poll()
             finally:
                 if self._witness is not None:
@@ -85,10 +87,7 @@ class WatchedJob:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    def _say_that_it_runs(self) -> None:
-        if self._asked is not None and time.monotonic() - self._asked > _PATIENCE:
-            self._asked = float("inf")
-            pid = self._process.pid
-            text = f"stash: the job still runs {_PATIENCE:.0f} s after it was asked to end (`kill -9 {pid}` ends it)"
-            with suppress(OSError):
-                print(text, file=sys.stderr, flush=True)
+    def _say(self, text: str) -> None:
+        with suppress(OSError):
+            end = f"(`kill -9 {self._process.pid}` ends it)"
+            print(f"stash: the job {text} {end}", file=sys.stderr, flush=True)

@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,29 +93,6 @@ class LineListener(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass
-class Commands:
-    """The user's commands that were started and may still run; without a shell."""
-
-    start: Callable[..., Any] = subprocess.Popen
-    failed: Callable[[str], None] = lambda text: None
-    _running: list[Any] = field(default_factory=list)
-
-    def start_command(self, command: str, given: dict[str, Any]) -> None:
-        """Start ``command`` with JSON on its standard input; an error is told and ends nothing."""
-        self._running = [each for each in self._running if each.poll() is None]
-        try:
-            process = self.start(
-                shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-            )
-            self._running.append(process)
-            with suppress(OSError):  # it does not read
-                process.stdin.write(json.dumps(given).encode())
-                process.stdin.close()
-        except (OSError, ValueError) as error:
-            self.failed(f"cannot run `{command}`: {error}")
-
-
 def words_of(command: str) -> list[str]:
     """The words of a command of the user's; raises UserError for one that cannot be split."""
     try:
@@ -168,7 +144,7 @@ class NodeWatcher:
         listeners: Sequence[LineListener] = (),
         *,
         clock: Callable[[], float] = time.time,
-        commands: Commands | None = None,
+        start: Callable[..., Any] = subprocess.Popen,
         machine: MachineLooks | None = None,
     ) -> None:
         self._record = record
@@ -177,9 +153,9 @@ class NodeWatcher:
         withdraw_request(record.path)  # of an earlier run of that name
         self._listeners = listeners
         self._clock = clock
-        self._commands = commands or Commands(
-            failed=lambda text: self._record_event("command failed", text)
-        )
+        self._start = start
+        self._running: list[Any] = []
+        """The user's commands that may still run."""
         self.collector = Collector(folder, self._record_event)
         self._team = NodeTeam(folder, self.collector, self._record_event, clock)
         self._slices = Cutter(SLICE_SECONDS, SLICE_STEPS)
@@ -201,7 +177,7 @@ class NodeWatcher:
         for action in self._state.handle_event(event, Now(self._clock(), self.collector.taken)):
             match action:
                 case StartCommand():
-                    self._commands.start_command(action.command, action.given)
+                    self._start_command(action)
                 case TraceRanks():
                     place = str(traces_folder(self._record.path))
                     request = RunRequest(
@@ -224,6 +200,19 @@ class NodeWatcher:
                     )
                 case _:
                     self._write(action)
+
+    def _start_command(self, action: StartCommand) -> None:
+        """Start it without a shell, with JSON on its standard input; an error is told and ends nothing."""
+        self._running = [each for each in self._running if each.poll() is None]
+        words = shlex.split(action.command)
+        try:
+            process = self._start(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            self._running.append(process)
+            with suppress(OSError):  # it does not read
+                process.stdin.write(json.dumps(action.given).encode())
+                process.stdin.close()
+        except (OSError, ValueError) as error:
+            self._record_event("command failed", f"cannot run `{action.command}`: {error}")
 
     def _write(self, line: RecordLine) -> None:
         self._record.write(line)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from stash.monitor.accounting import STALLS
 from stash.monitor.records import Alert, Header, LateRank, Window
@@ -36,29 +38,20 @@ def sum_windows(windows: Sequence[Window]) -> Window | None:
     if not windows:
         return None
     weights = [window.last_step - window.first_step + 1 for window in windows]
-    steps = sum(weights)
-    taken = 0
-    upto = 0
-    for window in windows:  # a job that was started again counts from 1
-        taken += window.last_step - (
-            upto if 0 < upto < window.first_step else window.first_step - 1
-        )
-        upto = window.last_step
+    taken = sum(weights)
+    for before, after in itertools.pairwise(windows):  # a job that was started again counts from 1
+        if 0 < before.last_step < after.first_step:
+            taken += after.first_step - before.last_step - 1
 
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [
-            (value, weight)
-            for value, weight in zip(values, weights, strict=True)
-            if value is not None
-        ]
+    def mean(values: Iterable[float | None]) -> float | None:
+        pairs = zip(values, weights, strict=True)
+        known = [(value, weight) for value, weight in pairs if value is not None]
         return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
 
-    late: dict[tuple[int, str, int | None], float] = {}
+    late = Counter[tuple[int, str, int | None]]()
     for window, weight in zip(windows, weights, strict=True):
         for each in window.stragglers:
-            key = each.rank, each.stage, each.node
-            late[key] = late.get(key, 0.0) + each.seconds * weight / steps
-    ranked = sorted(late.items(), key=lambda each: -each[1])[:_MOST_LATE]
+            late[each.rank, each.stage, each.node] += each.seconds * weight / sum(weights)  # type: ignore[assignment]
     names = [name for name in STALLS if any(name in window.stalls for window in windows)]
     last = windows[-1]
     return last.model_copy(
@@ -67,16 +60,15 @@ def sum_windows(windows: Sequence[Window]) -> Window | None:
             "seconds": sum(window.seconds for window in windows),
             "first_step": last.last_step - taken + 1,
             "steps": sum(window.steps for window in windows),
-            "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True))
-            / steps,
+            "step_seconds": mean(window.step_seconds for window in windows),
             "stalls": {
-                name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names
+                name: mean(window.stalls.get(name, 0.0) for window in windows) for name in names
             },
             "stragglers": tuple(
                 LateRank(rank=rank, stage=stage, seconds=value, node=node)
-                for (rank, stage, node), value in ranked
+                for (rank, stage, node), value in late.most_common(_MOST_LATE)
             ),
-            "delay": mean([window.delay for window in windows]),
+            "delay": mean(window.delay for window in windows),
             "ambiguous": any(window.ambiguous for window in windows),
         }
     )

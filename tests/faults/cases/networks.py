@@ -10,7 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from stash.lab.testbed import doctor
+from stash.lab.testbed import bed
 from tests.faults.case import Case, Expected
 
 HERE = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ LEFT = ("stash-*",)
 @cache
 def has_testbed():
     """Whether networks can be emulated here."""
-    return os.geteuid() == 0 and doctor.why_no_testbed() is None
+    return os.geteuid() == 0 and bed.why_no_testbed() is None
 
 
 def listed(least):

@@ -1,15 +1,10 @@
 """Searches of changes on simulated jobs, whose launches take no time."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
 from stash.fix.screening import find_changes
 from stash.fix.script_changes import ScriptChange
-from stash.fix.search_state import Search, begin_search, run_search
+from stash.fix.search_state import begin_search, run_search
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -24,9 +19,6 @@ LOADER = {
 """What a loader was called with, as it is recorded."""
 LAUNCH = 8.0
 """Seconds."""
-Turns = Callable[..., tuple[list[dict[int, float]], TrialRun]]
-StepSeconds = Callable[[frozenset[str]], float]
-Noise = Callable[[], float]
 
 
 class Job:
@@ -36,17 +28,15 @@ class Job:
     ``interrupt_at``.
     """
 
-    def __init__(
-        self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, step, noise=0.005, breaks=None):
         self.step, self.noise, self.breaks = step, noise, breaks or {}
         self.random = np.random.default_rng(3)
         self.now = 0.0
-        self.launched: list[frozenset[str]] = []
+        self.launched = []
         self.interrupt_at = float("inf")
-        self.other_losses: set[str] = set()
+        self.other_losses = set()
 
-    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+    def run(self, changes, steps=None):
         """One launch."""
         names = frozenset(each.name for each in changes)
         self.launched.append(names)
@@ -61,20 +51,20 @@ class Job:
         return TrialRun(seconds, steps=30, elapsed_seconds=LAUNCH, evidence=evidence)
 
 
-def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
+def change(name, forecast=None, **fields):
     return ScriptChange(
         name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields
     )
 
 
 def search_job(
-    job: Job,
-    *changes: ScriptChange,
-    within: float = 600.0,
-    turns: Turns | None = None,
-    first: TrialRun | None = None,
-    allowed: frozenset[str] = frozenset(),
-) -> Search:
+    job,
+    *changes,
+    within=600.0,
+    turns=None,
+    first=None,
+    allowed=frozenset(),
+):
     first = first or job.run([])
     until = job.now + within
     search = begin_search(changes, first, within, takes_turns=turns is not None, allowed=allowed)
@@ -83,11 +73,11 @@ def search_job(
     return search
 
 
-def standing(search: Search) -> dict[str, str]:
+def standing(search):
     return {each.change.name: each.standing for each in search.candidates.values()}
 
 
-def workers(*numbers: int, **fields: Any) -> list[ScriptChange]:
+def workers(*numbers, **fields):
     """A loader's numbers of workers."""
     return [
         change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, **fields)
@@ -95,18 +85,14 @@ def workers(*numbers: int, **fields: Any) -> list[ScriptChange]:
     ]
 
 
-def flags(*names: str, **fields: Any) -> list[ScriptChange]:
+def flags(*names, **fields):
     return [change(name, settings={"flags": {name: True}}, **fields) for name in names]
 
 
-def play_turns(
-    job: Job, *rows: Sequence[float], takes: float = 20.0, asked: list[Any] | None = None
-) -> Turns:
+def play_turns(job, *rows, takes=20.0, asked=None):
     """One launch of ``takes`` seconds whose turns are these rows; ``asked`` gets what is set in them."""
 
-    def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
-    ) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(rungs, rounds, stays):
         job.now += takes
         if asked is not None:
             asked.append(rungs)
@@ -115,12 +101,10 @@ def play_turns(
     return turns
 
 
-def one_launch(job: Job, noise: float = 0.005) -> Turns:
+def one_launch(job, noise=0.005):
     """Settings in turns, as the job's step has it; a launch of them takes as long as any."""
 
-    def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
-    ) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(rungs, rounds, stays):
         job.now += LAUNCH
         always = {each.name for each in stays}
         on = [frozenset({*rung.get("flags", {}), *always}) for rung in rungs]

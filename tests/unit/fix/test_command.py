@@ -1,12 +1,8 @@
 """From a profile and launches to the record and the patch; launches are played."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 from searches import LOADER
 
@@ -19,7 +15,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "one-node.stash.json"
 SCRIPT = "loader = DataLoader(data, num_workers=0)  # as it came\n"
 
 
-def step_of(settings: Mapping[str, Any]) -> float:
+def step_of(settings):
     """Four workers save 30 of 100 ms."""
     return 0.07 if settings.get("loader", {}).get("num_workers") == 4 else 0.1
 
@@ -29,17 +25,15 @@ class PlayedTrials:
 
     script: Path
 
-    def __init__(self, session: Any, until: float, bare: bool) -> None:
+    def __init__(self, session, until, bare):
         self.number = 0
 
-    def __enter__(self) -> PlayedTrials:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error): ...
 
-    def run_trial(
-        self, settings: Mapping[str, Any], variables: object, seconds: float, steps: int | None
-    ) -> TrialRun:
+    def run_trial(self, settings, variables, seconds, steps):
         self.number += 1
         call = {"kind": "loader", "file": str(self.script), "line": 1, "end_line": 1}
         place = {"column": 9, "end_column": 40, "values": LOADER, "calls": 1, "function": "f"}
@@ -58,9 +52,7 @@ class PlayedTrials:
         step = step_of(settings) * (1 + 1e-3 * (self.number % 3))
         return TrialRun(step, steps=20, elapsed_seconds=0.5, evidence=(evidence, evidence))
 
-    def take_turns(
-        self, rungs: Sequence[Mapping[str, Any]], rounds: int, settings: object, variables: object
-    ) -> tuple[list[dict[int, float]], TrialRun]:
+    def take_turns(self, rungs, rounds, settings, variables):
         rows = [
             {at: step_of(rung) * (1 + 1e-3 * ((at + number) % 3)) for at, rung in enumerate(rungs)}
             for number in range(rounds)
@@ -81,9 +73,9 @@ def test_what_a_search_keeps_is_in_its_record_and_its_patch(tmp_path, monkeypatc
     job = SimpleNamespace(
         title="train.py", kind="script", target=str(script), kept_command=("train.py",)
     )
-    session: Any = SimpleNamespace(measurement=measurement, job=job)
-    options: Any = SimpleNamespace(budget=300.0, quiet=False, try_only=("workers",), allow=())
-    result: Any = SimpleNamespace(profile=load(GOLDEN))
+    session = SimpleNamespace(measurement=measurement, job=job)
+    options = SimpleNamespace(budget=300.0, quiet=False, try_only=("workers",), allow=())
+    result = SimpleNamespace(profile=load(GOLDEN))
     # WHEN they are searched
     record, patch = command._try_changes(session, result, options, time.monotonic())
     # THEN these are kept, proven, and written where the call stands

@@ -1,20 +1,13 @@
 """What the final comparison shows, how long it goes on, and what it does to what only looked good."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
-from searches import LAUNCH, Job, StepSeconds, change, play_turns, search_job, standing, workers
-
-from stash.fix.script_changes import ScriptChange
-from stash.measure.launcher.trials import TrialRun
+from searches import LAUNCH, Job, change, play_turns, search_job, standing, workers
 
 
 def test_what_is_shown_alone_is_kept_though_another_spoils_both():
     # GIVEN two changes that look good together until the final comparison, where one takes away what the other saves
-    def step(names: frozenset[str]) -> float:
+    def step(names):
         final = len(job.launched) > 9
         return (
             0.1
@@ -34,7 +27,7 @@ def test_what_is_shown_alone_is_kept_though_another_spoils_both():
 def test_beside_a_step_that_varies_what_saves_most_is_not_given_up_for_what_turns_showed():
     # GIVEN a loader whose setting turns show to save 40 ms; by launches, which vary by a third, it saves 10, and
     # a change of the exchange 50 ms more, with which they do not vary
-    def step(names: frozenset[str]) -> float:
+    def step(names):
         calm = (0.1 - 0.01 * ("workers=0" in names)) * (1.3 if len(job.launched) % 2 else 0.8)
         return 0.045 if "bucket" in names else calm
 
@@ -106,11 +99,11 @@ def test_the_final_comparison_goes_on_while_the_evidence_is_promising():
 class Turning(Job):
     """Trains something else from a launch on."""
 
-    def __init__(self, step: StepSeconds, since: int) -> None:
+    def __init__(self, step, since):
         super().__init__(step)
         self.since = since
 
-    def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+    def run(self, changes, steps=None):
         self.other_losses = {"good"} if len(self.launched) >= self.since else set()
         return super().run(changes, steps)
 
@@ -125,7 +118,7 @@ def test_what_turns_out_to_train_something_else_in_the_final_comparison_is_no_fa
 
 def test_two_that_train_something_else_only_together_are_no_failure_either():
     class Both(Job):
-        def run(self, changes: Sequence[ScriptChange], steps: int | None = None) -> TrialRun:
+        def run(self, changes, steps=None):
             self.other_losses = {"a"} if len(changes) > 1 else set()
             return super().run(changes, steps)
 

@@ -7,7 +7,6 @@ from test_page import KEPT, OTHERS, fix
 from typer.testing import CliRunner
 
 from stash.cli.main import app
-from stash.core.errors import UserError
 from stash.core.fix_records import FILE
 from stash.core.intervals import Interval
 
@@ -50,10 +49,3 @@ def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(records, tm
     assert "2 kept" in asked("list", store, "--json") or '"findings": 2' in asked(
         "list", store, "--json"
     )
-
-
-def test_records_of_fixes_are_no_profiles_to_compare(records):
-    with pytest.raises(
-        UserError, match=r"monday\.fix\.json is a record of a fix; give the \*\.stash\.json files"
-    ):
-        asked("compare", *records)

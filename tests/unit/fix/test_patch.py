@@ -77,31 +77,13 @@ def test_a_patch_is_minimal_and_git_applies_it(script):
     assert script.read_text() == patch.edited_texts()[str(script)]
 
 
-def test_applying_keeps_a_copy_of_what_git_does_not_have(script):
+def test_applying_keeps_a_copy(script):
     script.chmod(0o640)
     patch = patched(workers(script))
     assert apply(patch, patch.source_digests()) == ["Changed train.py; as it was: train.py.orig"]
     assert "num_workers=4" in script.read_text()
     assert script.stat().st_mode & 0o777 == 0o640
     assert (script.parent / "train.py.orig").read_text() == SCRIPT
-
-
-def commit(script):
-    for words in (
-        ("init", "-q", "."),
-        ("add", script.name),
-        ("-c", "user.name=a", "-c", "user.email=b", "commit", "-qm", "c"),
-    ):
-        subprocess.run(["git", *words], check=True)
-
-
-def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script):
-    commit(script)
-    patch = patched(workers(script))
-    assert apply(patch, patch.source_digests()) == [
-        "Changed train.py; `git checkout -- train.py` undoes it"
-    ]
-    assert not (script.parent / "train.py.orig").exists()
 
 
 def test_a_script_that_has_changed_since_is_left_alone(script):
@@ -141,20 +123,6 @@ def test_where_no_copy_can_be_kept_nothing_is_changed(script, monkeypatch):
     with pytest.raises(UserError, match="nothing was applied"):
         apply(patch, patch.source_digests())
     assert script.read_text() == other.read_text() == SCRIPT
-
-
-def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script):
-    # GIVEN a committed script whose very line was changed since
-    commit(script)
-    mine = SCRIPT.replace("num_workers=0", "num_workers=1")
-    script.write_text(mine)
-    patch = patched(workers(script))
-    # WHEN the patch is applied
-    notes = apply(patch, patch.source_digests())
-    # THEN git's way back would lose that change, so a copy keeps it
-    assert notes == ["Changed train.py; as it was: train.py.orig"]
-    assert (script.parent / "train.py.orig").read_text() == mine
-    assert "num_workers=4" in script.read_text()
 
 
 def test_a_call_in_a_library_is_told_with_where_it_stands(script):
@@ -371,20 +339,6 @@ def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(scr
             assert copy.stat().st_mode & 0o777 & ~mode == 0
     finally:
         os.umask(before)
-
-
-@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree", "GIT_DIR"])
-def test_a_copy_is_kept_where_git_does_not_look_at_the_content(script, flag, monkeypatch):
-    commit(script)
-    if flag == "GIT_DIR":
-        monkeypatch.setenv("GIT_DIR", str(script.parent / ".git"))
-    else:
-        subprocess.run(["git", "update-index", flag, script.name], check=True)
-        script.write_text(script.read_text() + "# a day's work\n")
-    patch = patched(workers(script))
-    was = script.read_text()
-    apply(patch, patch.source_digests())
-    assert script.with_name(f"{script.name}.orig").read_text() == was
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")

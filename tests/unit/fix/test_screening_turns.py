@@ -1,10 +1,5 @@
 """What is settled, and proven, by turns of one launch."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import pytest
 from searches import (
     LAUNCH,
@@ -20,7 +15,6 @@ from searches import (
 
 from stash.core.intervals import Interval
 from stash.fix.screening import is_surely_slower
-from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -28,7 +22,7 @@ from stash.measure.launcher.trials import TrialRun
 def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
     """Where the loader holds up every step, a faster exchange shows only once it no longer does."""
 
-    def step(names: frozenset[str]) -> float:
+    def step(names):
         trains = 0.05 - 0.02 * ("bucket" in names)
         return trains if "workers=4" in names else max(0.2, trains)
 
@@ -45,7 +39,7 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
 def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_slower_too():
     # GIVEN changes that can be switched while the script runs, of which one saves 8 % and one takes ten times as long
     job = Job(lambda on: 0.1 - 0.008 * ("fused" in on) + 0.9 * ("threads=4" in on))
-    asked: list[Any] = []
+    asked = []
     rows = [
         (0.1, 1.0, 0.092, 0.1, 0.08),
         (0.101, 0.5, 0.092, 0.1, 0.08),
@@ -90,9 +84,7 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(fail
     job = Job(lambda on: 0.1)
     asked = []
 
-    def turns(
-        rungs: Sequence[Mapping[str, Any]], rounds: int, stays: Sequence[ScriptChange]
-    ) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(rungs, rounds, stays):
         asked.append(rungs)
         if len(asked) == 1:
             return [], TrialRun(None, failure=Diagnosis(failure) if failure else None)
@@ -159,7 +151,7 @@ def test_two_that_save_only_together_are_found(in_turns):
 
 def test_where_launches_are_slow_turns_find_who_saves_only_together_beside_one_that_another_does_as_well():
     # GIVEN two calls that wait for the same, two ways to the same saving, and time for a few launches
-    def step(on: frozenset[str]) -> float:
+    def step(on):
         return 0.1 - 0.02 * ({"item", "wait"} <= on) - 0.03 * bool({"tf32", "bf16"} & on)
 
     job = Job(step, noise=0.003)

@@ -18,8 +18,7 @@ from test_space import LOADER, facts
 from torch.utils.data import DataLoader, Subset
 
 from stash.fix.loader_changes import cached_samples
-from stash.fix.patch import Patch
-from stash.fix.script_changes import Around, Facts, ScriptChange, Site
+from stash.fix.script_changes import Facts, ScriptChange, Site
 from stash.fix.source import Edit, SourceText, apply_edits
 from stash.fix.space import propose_changes
 from stash.measure.agent.wraps import sample_cache
@@ -313,53 +312,6 @@ def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
         propose_changes(facts(loader={**LOADER, "kept": {"why": "random"}}), ["cache"])[1]["cache"]
         == "random"
     )
-
-
-def test_the_patch_that_keeps_samples_runs(tmp_path, monkeypatch):
-    # GIVEN a script
-    monkeypatch.chdir(tmp_path)
-    text = (
-        "import torch\nfrom torch.utils.data import DataLoader\n\ndata = [torch.ones(2)] * 4\n"
-        "loader = DataLoader(\n    data,\n    batch_size=2,\n    num_workers=0,\n)\n"
-        "print(sum(len(b) for b in loader))\n"
-    )
-    (tmp_path / "train.py").write_text(text)
-    call = next(
-        n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and getattr(n.func, "id", 0)
-    )
-    assert call.end_lineno is not None
-    assert call.end_col_offset is not None
-    site = Site(
-        "loader",
-        "k",
-        str(tmp_path / "train.py"),
-        call.lineno,
-        call.end_lineno,
-        call.col_offset,
-        call.end_col_offset,
-        {},
-    )
-    keeps = ScriptChange(
-        "cache=disk",
-        "cache",
-        "kept",
-        site=site,
-        line=cached_samples(),
-        around=Around("dataset", "CachedSamples(", ', "/dev/shm")'),
-    )
-    workers = ScriptChange("workers=1", "workers", "one", site=site, writes={"num_workers": 1})
-    # WHEN both changes are written
-    patch = Patch()
-    assert [patch.add(each, None).way for each in (keeps, workers)] == ["patch", "patch"]
-    (after,) = patch.edited_texts().values()
-    # THEN the loader reads through the class, with its other argument changed as well
-    assert 'CachedSamples(data, "/dev/shm"),\n    batch_size=2,\n    num_workers=1,' in after
-    assert "type: ignore" not in after
-    exec(
-        compile(after.replace("num_workers=1", "num_workers=0"), "train.py", "exec"),
-        {"__name__": "train"},
-    )
-    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 # Waits

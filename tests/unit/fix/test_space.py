@@ -1,11 +1,7 @@
 """Which changes are proposed for which jobs, and what they can save by forecast."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from breakdowns import flat
@@ -33,9 +29,7 @@ DDP = {
 }
 
 
-def facts(
-    device: str = "cpu", loader: Mapping[str, Any] = LOADER, ranks: int = 2, **workload: Any
-) -> Facts:
+def facts(device="cpu", loader=LOADER, ranks=2, **workload):
     times = flat(solo=0.1, crowd=0.1, node=0.12, warm=0.2, cold=0.2)
     loaders = (Loader(kind="map", workers=loader["num_workers"], samples=1000),)
     profile = build(times, device=device, ranks=ranks, workload={"loaders": loaders, **workload})
@@ -56,21 +50,12 @@ def facts(
     return Facts(Case(attribute(profile), profile), sites, "mine", threads=1)
 
 
-def names(of: Facts, *wanted: str) -> set[str]:
+def names(of, *wanted):
     return {each.name for each in propose_changes(of, wanted)[0]}
 
 
-def why(of: Facts, knob: str) -> str:
+def why(of, knob):
     return propose_changes(of)[1][knob]
-
-
-def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
-    changes = [each for each in propose_changes(facts())[0] if each.knob == "workers"]
-    assert {1, 2, 4} <= {each.writes["num_workers"] for each in changes}
-    assert all(each.forecast is not None and 0.08 <= each.forecast < 0.09 for each in changes)
-    assert changes[0].settings == {
-        "loader": {"num_workers": changes[0].writes["num_workers"], "site": "mine"}
-    }
 
 
 @pytest.mark.parametrize(
@@ -153,7 +138,7 @@ def test_changes_together_are_the_settings_of_all():
 
 
 def test_without_workers_a_loader_saves_no_more_than_steps_wait_for_it():
-    def forecast(workers: int, *waits: float) -> float | None:
+    def forecast(workers, *waits):
         of = facts(loader={**LOADER, "num_workers": workers})
         blocks = []
         for block in of.case.profile.blocks:
@@ -170,7 +155,7 @@ def test_without_workers_a_loader_saves_no_more_than_steps_wait_for_it():
 
 
 def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
-    def forecast(of: Facts) -> float | None:
+    def forecast(of):
         return next(
             each.forecast
             for each in propose_changes(replace(of, update_seconds=0.003))[0]
@@ -208,7 +193,7 @@ def test_numbers_of_64_bits_are_not_cast_by_autocast():
     assert "64 bits" in why(facts(device="cuda:0", precision="float64"), "bfloat16")
 
 
-def copies(**values: Any) -> Site:
+def copies(**values):
     """A copy in every step of a hundred."""
     return Site(
         "copy",
@@ -226,7 +211,7 @@ def copies(**values: Any) -> Site:
 def test_pinning_writes_copies_that_do_not_wait_where_the_script_itself_makes_them():
     built = facts(device="cuda", ranks=1)
 
-    def pins(copy: Site) -> dict[str, Any]:
+    def pins(copy):
         found = replace(built, sites=(*built.sites, copy), steps=100)
         return {each.name: each for each in propose_changes(found)[0] if each.knob == "pin"}
 
@@ -240,7 +225,7 @@ def test_pinning_writes_copies_that_do_not_wait_where_the_script_itself_makes_th
 def test_copies_of_pageable_batches_wait_whatever_they_are_asked():
     built = facts(device="cuda", ranks=1)
 
-    def of(copy: Site) -> Facts:
+    def of(copy):
         return replace(built, sites=(*built.sites, copy), steps=100)
 
     assert why(of(copies()), "non_blocking").startswith("no copies of pinned batches")
@@ -248,7 +233,7 @@ def test_copies_of_pageable_batches_wait_whatever_they_are_asked():
 
 
 def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only():
-    def advice(rounds: int) -> tuple[str, ...]:
+    def advice(rounds):
         times = flat(rounds, solo=0.1, crowd=0.1, node=0.1, warm=0.2, cold=0.2)
         loaders = (Loader(kind="map", workers=2, samples=1000),)
         profile = build(times, ranks=1, workload={"loaders": loaders})
@@ -258,22 +243,7 @@ def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only(
     assert advice(1) == ()  # without intervals
 
 
-def test_what_lies_between_steps_is_advised_by_forecast():
-    built = facts().case
-    row = RunRow(
-        name="checkpoint",
-        time=Interval(value=0.05, low=0.04, high=0.06),
-        each=Interval(value=5.0),
-        every=100.0,
-    )
-    run = RunAccount(rows=(row,), step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
-    case = Case(built.breakdown.model_copy(update={"run": run}), built.profile)
-    assert any(each.startswith("Save half as often") for each in _list_advice(case, []))
-
-
-def of_workers(
-    took: tuple[int, ...] = (), threads: float | None = None, device: str = "cpu", **loader: Any
-) -> Facts:
+def of_workers(took=(), threads=None, device="cpu", **loader):
     """A job of eight cores whose two workers were counted."""
     settings = {**LOADER, "num_workers": 2}
     loaders = (
@@ -323,7 +293,7 @@ def test_batches_are_handed_out_of_order_where_some_take_long_and_the_others_wai
 
 
 def test_workers_are_forked_only_where_nothing_of_a_gpu_is_in_them():
-    def of(method: str | None, **more: Any) -> Facts:
+    def of(method, **more):
         return replace(of_workers(start_method=method, **more), epoch_seconds=0.02)
 
     (change,) = propose_changes(of("spawn"), ["start_method"])[0]
@@ -357,7 +327,7 @@ def test_workers_get_a_thread_each_where_theirs_are_more_than_cores():
     assert "not seen" in why(of_workers(), "worker_threads")
 
 
-def of_collector() -> Facts:
+def of_collector():
     """A job that looks for garbage for a tenth of a step of 100 ms."""
     built = facts()
     row = RunRow(name=COLLECTOR, time=Interval(value=0.01, low=0.008, high=0.012))
@@ -378,7 +348,7 @@ def test_the_collector_is_let_rest_where_it_takes_time():
 
 
 def test_an_optimizer_without_a_fused_form_updates_its_parameters_together_on_cpus():
-    def of(device: str, **values: Any) -> Facts:
+    def of(device, **values):
         built = facts(device=device)
         known = {"class": "RMSprop", "takes": ["capturable", "foreach"], "foreach": None, **values}
         return replace(
@@ -416,7 +386,7 @@ def test_denormal_values_are_flushed_where_the_profile_saw_some():
 
 
 def test_threads_are_set_by_a_line_where_the_script_writes_the_variable_itself():
-    def threads_changes(of: Facts) -> list[tuple[str, dict[str, str]]]:
+    def threads_changes(of):
         found = propose_changes(replace(of, threads=1), ["threads"])[0]
         return [(each.line, dict(each.variables)) for each in found]
 
@@ -426,13 +396,13 @@ def test_threads_are_set_by_a_line_where_the_script_writes_the_variable_itself()
     assert own == [("torch.set_num_threads(4)", {}), ("torch.set_num_threads(8)", {})]
 
 
-def with_rows(*rows: RunRow) -> Case:
+def with_rows(*rows):
     run = RunAccount(rows=rows, step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
     built = facts().case
     return Case(built.breakdown.model_copy(update={"run": run}), built.profile)
 
 
-def row(name: str, seconds: float, every: float | None = None) -> RunRow:
+def row(name, seconds, every=None):
     each = None if every is None else Interval(value=seconds * every)
     time = Interval(value=seconds, low=0.9 * seconds, high=1.1 * seconds)
     return RunRow(name=name, time=time, share=seconds / 0.25, each=each, every=every)
@@ -452,7 +422,7 @@ def test_what_no_setting_changes_is_told_where_it_is_more_than_is_saved(saved, k
     case = with_rows(row(LOOP, 0.1), row(CHECKPOINT, 0.04, every=25.0))
     together = None if saved is None else Interval(value=saved)
     acts = SimpleNamespace(change=SimpleNamespace(stalls=(knob,)))
-    search: Any = SimpleNamespace(candidates={knob: acts}, final=Final(together=together))
+    search = SimpleNamespace(candidates={knob: acts}, final=Final(together=together))
     text = _describe_by_hand(case, search)
     assert text.startswith(begins)
     assert bool(text) == bool(begins)

@@ -70,9 +70,3 @@ def test_not_a_number_is_far_from_every_loss_but_itself():
 def test_without_losses_the_batches_have_to_be_the_same():
     assert judge_training([rank([])], [rank([])], "none", None).holds is False
     assert judge_training([rank([], [1, 2])], [rank([], [1, 2])], "none", None).holds
-
-
-def test_batches_that_come_twice_are_counted_among_those_of_all_ranks():
-    typed = [rank(LOSSES)]
-    twice = [rank(LOSSES, [0, 1, 2, 3, 4, 5])] * 4
-    assert judge_training(typed, twice, "order", 0.0).text == "18 of 24 batches came twice"

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,15 @@ from stash.monitor import watcher
 from stash.monitor.accounting import STAGES, account_cycles
 from stash.monitor.collector import Collector, JoinedCycles
 from stash.monitor.command import WatchCommandOptions
-from stash.monitor.node_links import (
+from stash.monitor.node_team import (
     NodeGuest,
     NodeHost,
     NodeMerge,
     NodeNews,
+    NodeTeam,
     pack_news,
     unpack_news,
 )
-from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordWriter, load_record
 from stash.monitor.strangers import CoreUse
 from stash.monitor.watch_start import begin_watch
@@ -75,45 +76,35 @@ def test_a_node_that_counts_from_the_start_again_discards_what_was_held():
 def test_news_cross_as_they_are():
     news = NodeNews(
         node=1,
-        joined=joined((2, 3), [7, 8], 0.25),
         stages={2: 8, 3: 4},
         ranks=2,
         events=(("note", "a"),),
         uses={3: CoreUse(1, 2.0, 0.5, 0.25, 0.0, 1.0, (0.1, 0.2))},
         ended=True,
     )
-    back = unpack_news(pack_news(news))
-    assert (back.joined.ranks, back.joined.numbers, back.joined.ended) == ((2, 3), [7, 8], 8.0)
-    np.testing.assert_array_equal(back.joined.seconds, news.joined.seconds)
-    assert back.model_dump() == news.model_dump()
+    sent = joined((2, 3), [7, 8], 0.25)
+    back, cycles = unpack_news(pack_news(news, sent))
+    assert back == news
+    assert (cycles.ranks, cycles.numbers, cycles.ended) == ((2, 3), [7, 8], 8.0)
+    np.testing.assert_array_equal(cycles.seconds, sent.seconds)
+    assert unpack_news(pack_news(news, None)) == (news, None)
     with pytest.raises((ValueError, TypeError)):
         unpack_news(b'{"node": 1}\n')
 
 
-def until(moment):
-    deadline = time.monotonic() + 10
-    while not moment():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_only_who_knows_the_key_is_let_in_and_a_torn_link_is_a_lost_node():
     host = NodeHost("127.0.0.1")
+    invitation = host.invitation
     try:
         with pytest.raises(StrangerError):
-            NodeGuest(Invitation(host.address, host.port, "another"), 1)
-        guest = NodeGuest(Invitation(host.address, host.port, host.key), 1)
+            NodeGuest(replace(invitation, key="another"), 1)
+        guest = NodeGuest(invitation, 1)
         guest.send(NodeNews(node=1, ranks=2))
-        found = []
-        until(lambda: bool(found.extend(host.take_news()) or found))
-        assert (found[0].node, found[0].ranks) == (1, 2)
+        assert host.news.get(timeout=10) == (NodeNews(node=1, ranks=2), None)
         host.send_to_all(b"pause")
-        asked = []
-        until(lambda: bool(asked.extend(guest.take_requests()) or asked))
-        assert asked == [b"pause"]
+        assert guest.requests.get(timeout=10) == b"pause"
         guest.close()
-        until(lambda: bool(found.extend(host.take_news()) or len(found) > 1))
-        assert found[1].events == (("lost", "node 1 is gone"),)
+        assert host.news.get(timeout=10) == (NodeNews(node=1, ended=True, lost=True), None)
     finally:
         host.close()
 

@@ -2,15 +2,13 @@
 
 import json
 import os
-import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from stash.core.errors import ArtefactError, UserError
 from stash.core.records.circumstances import MachinePrice
-from stash.monitor import records
+from stash.monitor import command
 from stash.monitor.page import document, page, summary
 from stash.monitor.records import (
     Alert,
@@ -21,7 +19,6 @@ from stash.monitor.records import (
     RunRecord,
     Window,
     load_record,
-    newest_parts,
 )
 from stash.monitor.window_sums import sum_windows
 from stash.ui.charts.builders import make_ruler
@@ -94,68 +91,28 @@ def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path):
     assert (record.windows, record.alerts, record.events) == ([lines[0]], [lines[3]], [lines[2]])
 
 
-def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path):
-    writer = RecordWriter(path, header(), rotated=4000)
-    writer.write(alert(7))
-    for number in range(12):
-        writer.write(window(number * 100 + 1, number * 100 + 100))
-    record = load_record(path, whole=False)
-    assert newest_parts(path)
-    assert [each.first_step for each in load_record(path).windows] == [
-        100 * number + 1 for number in range(12)
-    ]
-    assert record.header.part > 1
-    assert [each.number for each in record.alerts] == [7]
-
-
-def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path):
-    """What is learnt of a job after a file was moved aside: else the next one took the place of the first."""
-    writer = RecordWriter(path, header(), rotated=4000)
-    for number in range(24):
-        writer.write(window(number * 100 + 1, number * 100 + 100))
-        writer.write(header(unseen=f"as of window {number}"))
+def test_files_that_an_older_stash_moved_aside_are_read_with_the_last(path):
+    for name, part, run in (("train.1", 1, "a"), ("train.2", 2, "another"), ("train", 3, "a")):
+        writer = RecordWriter(path.with_name(f"{name}.watch.jsonl"), header(id=run, part=part))
+        writer.write(window(100 * part + 1, 100 * part + 100))
+        writer.write(alert(7, ended=part == 3))
     record = load_record(path)
-    assert record.header.part == len(newest_parts(path)) + 1 > 3
-    assert [each.first_step for each in record.windows] == [
-        100 * number + 1 for number in range(24)
-    ]
+    assert [each.first_step for each in record.windows] == [101, 301]
+    assert [(each.number, each.ended) for each in record.alerts] == [(7, True)]
 
 
-def test_the_parts_of_an_earlier_run_are_not_written_over(path):
-    earlier = path.with_name("train.1.watch.jsonl")
-    RecordWriter(earlier, header(id="earlier"))
-    before = earlier.read_bytes()
-    writer = RecordWriter(path, header(), rotated=4000)
-    for number in range(24):
-        writer.write(window(number * 100 + 1, number * 100 + 100))
-    assert earlier.read_bytes() == before
-    assert [each.first_step for each in load_record(path).windows] == [
-        100 * number + 1 for number in range(24)
-    ]
-
-
-def test_the_name_of_a_record_is_never_free_while_it_is_written(path):
-    """Else another watch would take it between two of its files, and both would write."""
-    writer = RecordWriter(path, header(), rotated=1)
-    free = set[str]()
-
-    def look(frame, event, value):
-        if not os.path.lexists(path):
-            free.add(frame.f_code.co_name)
-        return look
-
-    sys.settrace(look)  # after every line
-    try:
-        for number in range(2):
-            writer.write(window(number * 100 + 1, number * 100 + 100))
-    finally:
-        sys.settrace(None)
-    assert free == set()
-    assert len(load_record(path).windows) == 2
+def test_a_record_is_followed_until_its_run_has_ended(path, monkeypatch, capsys):
+    writer = RecordWriter(path, header())
+    left = [window(101, 200), RunEvent(when=1e9, what="end", text="the job has ended", code=0)]
+    monkeypatch.setattr(command.time, "sleep", lambda seconds: writer.write(left.pop(0)))
+    writer.write(window(1, 100))
+    command.follow_record(path)
+    shown = capsys.readouterr().out
+    assert [shown.count(f"step {step} ") for step in (100, 200)] == [1, 2]
 
 
 def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(path):
-    writer = RecordWriter(path, header(), rotated=2000)
+    writer = RecordWriter(path, header())
     mine = path.with_name("mine.watch.jsonl")
     path.rename(mine)
     with pytest.raises(
@@ -169,21 +126,6 @@ def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(pa
     writer.close(keep=False)
     assert path.read_text() == "somebody else's"
     assert len(load_record(mine).windows) == 12
-
-
-def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(path, monkeypatch):
-    writer = RecordWriter(path, header(), rotated=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "link", Mock(side_effect=OSError(1, "no links here")))
-        writer.write(window(1, 100))
-        patched.undo()
-        patched.setattr(
-            records, "write_whole", Mock(side_effect=OSError(28, "No space left on device"))
-        )
-        writer.write(window(101, 200))
-    writer.write(window(201, 300))
-    assert [each.first_step for each in load_record(path).windows] == [1, 101, 201]
-    assert len(newest_parts(path)) == 2
 
 
 def test_a_record_of_the_first_schema_still_loads():
@@ -277,22 +219,6 @@ def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path):
     found = sum_windows([first, second])
     assert sum(value or 0.0 for value in found.stalls.values()) == pytest.approx(found.step_seconds)
     assert found.stalls["disturbed"] == pytest.approx(0.01)
-
-
-def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_last():
-    found = sum_windows(
-        [window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)]
-    )
-    assert found.delay == pytest.approx(0.02)
-
-
-def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path):
-    RecordWriter(path, header()).write(window(1, 100, 0.2))
-    shown = page(load_record(path))
-    assert shown.verdict[0].startswith(
-        "A step takes 200 ms. 65% of it is prep + fetch: `stash profile` says why"
-    )
-    assert [chapter.title for chapter in shown.chapters] == ["The run over time"]
 
 
 def test_of_one_rank_nobody_waits_for_another(path):

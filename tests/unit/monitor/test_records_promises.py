@@ -1,7 +1,5 @@
 """What every watch promises: small records, few ranks shown, and one sentence for what it cannot do."""
 
-import sys
-
 import numpy as np
 import pytest
 from profile_builder import build
@@ -13,7 +11,6 @@ from stash.monitor.accounting import NOW_AND_THEN, STAGES, account_cycles
 from stash.monitor.baseline import load_baseline
 from stash.monitor.change_test import Slice
 from stash.monitor.records import GpuState, Header, MachineState, RecordWriter
-from stash.monitor.trackers import open_tracker
 from stash.monitor.watch_metrics import Metrics
 from stash.monitor.window_lines import window_of
 
@@ -77,16 +74,6 @@ def test_a_counter_never_falls_whatever_a_window_says():
         line = next(line for line in metrics.text().splitlines() if 'stall="contention"' in line)
         seen.append(float(line.rpartition(" ")[2]))
     assert seen == pytest.approx([24 * each for each in (0.02, 0.02, 0.02, 0.03)])
-
-
-def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(
-    monkeypatch,
-):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(
-        UserError, match="needs wandb, which is not installed: type `pip install wandb`"
-    ):
-        open_tracker("wandb:x", header(1))
 
 
 def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(

@@ -17,7 +17,7 @@ from stash.measure.agent import private
 from stash.measure.agent.runner import watch_duties
 from stash.measure.protocol import stamped
 from stash.measure.protocol.orders import WatchRequest
-from stash.measure.protocol.stamped import StepRing, StepStage
+from stash.measure.protocol.stamped import StepRing
 from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.money import forecast_bill, lost_a_day, price_of
@@ -53,23 +53,6 @@ def test_windows_add_up_and_a_late_rank_is_one_alert_that_ends(tmp_path):
     first = json.loads(run.started[0].stdin.getvalue())
     assert (first["stall"], first["rank"], first["ended"]) == ("input", 1, False)
     assert first["step"] == pytest.approx(401, abs=3)
-
-
-@pytest.mark.usefixtures("unix_is_monotonic")
-def test_of_a_run_that_stands_it_is_told_where_each_rank_is(tmp_path):
-    run = Run(tmp_path, WatchOptions(stuck_after=120))
-    run.train(30)
-    run.rings[0].live[0], run.rings[1].live[0] = StepStage.EXCHANGE, StepStage.INPUT
-    run.set_standing(119)
-    assert run.record().alerts == []
-    run.set_standing(10)
-    (alert,) = run.record().alerts
-    assert alert.text == "no step for 120 s: rank 0: wait for the exchange; rank 1: wait for input"
-    (read,) = [event for event in run.record().events if event.what == "flight recorder"]
-    assert "TORCH_FR_BUFFER_SIZE" in read.text
-    assert (alert.what, alert.rank) == ("nothing moves", 1)
-    run.train(5)
-    assert run.record().alerts[0].ended
 
 
 def test_a_flight_recorder_says_which_rank_is_missing():

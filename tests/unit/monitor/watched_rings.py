@@ -7,7 +7,7 @@ from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor.records import Header, RecordWriter, load_record
 from stash.monitor.watch_state import WatchOptions
-from stash.monitor.watcher import Commands, NodeWatcher
+from stash.monitor.watcher import NodeWatcher
 
 STEP = 0.1
 
@@ -33,14 +33,13 @@ class Run:
         ]
         price = more.pop("price", None)
         header = Header(id="x", stash_version="1", began=self.now, job="train.py", price=price)
-        commands = Commands(start=self._start)
         self.watcher = NodeWatcher(
             folder,
             RecordWriter(self.path, header),
             header,
             options or WatchOptions(),
             clock=lambda: self.now,
-            commands=commands,
+            start=self._start,
             **more,
         )
         self._number = 0

@@ -28,6 +28,14 @@ SLACK_SECONDS = 0.01
 _PR_SET_TIMERSLACK = 29
 
 
+Late = Callable[[str], float]
+"""Seconds that a ``forward``, ``backward``, ``optimizer`` or ``exchange`` takes besides, at the present step."""
+
+
+def _on_time(what: str) -> float:
+    return 0.0
+
+
 class DeviceQueue:
     """An emulated device's queue of work: only how long it is still busy."""
 
@@ -80,7 +88,7 @@ class _Pass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         layer: EmulatedLayer = ctx.layer
-        layer.queue.add(layer.spec.backward_seconds * layer.pace.factor + layer.late)
+        layer.queue.add(layer.spec.backward_seconds * layer.pace.factor + layer.late("backward"))
         # before the wait, so that filling it takes no time of its own
         own = gradient.new_full(ctx.size, 1e-6)
         layer.queue.wait()
@@ -90,21 +98,16 @@ class _Pass(torch.autograd.Function):
 class EmulatedLayer(nn.Module):
     """One layer of the description; its weight is never used, only exchanged."""
 
-    def __init__(self, spec: LayerSpec, queue: DeviceQueue, pace: Pace) -> None:
+    def __init__(self, spec: LayerSpec, queue: DeviceQueue, pace: Pace, late: Late) -> None:
         super().__init__()
         self.spec = spec
         self.queue = queue
         self.pace = pace
-        self.late = 0.0
-        """Seconds that its backward pass takes besides."""
+        self.late = late
         count = spec.bytes // 4
         # A layer without parameters still needs a tensor to be differentiated by, or its backward is never called.
         weight = torch.zeros(max(1, count))
         self.weight: Tensor = nn.Parameter(weight) if count else weight.requires_grad_()
-
-    def delay(self, seconds: float) -> None:
-        """Let its backward pass take so many seconds longer."""
-        self.late = seconds
 
     def forward(self, inputs: Tensor) -> Tensor:
         out: Tensor = _Pass.apply(inputs, self.weight, self)  # type: ignore[no-untyped-call]
@@ -114,25 +117,21 @@ class EmulatedLayer(nn.Module):
 class EmulatedModel(nn.Module):
     """The layers one after the other; ``queue`` is the device they share. Takes and returns any float tensor."""
 
-    def __init__(self, emulation: Emulation, rank: int = 0) -> None:
+    def __init__(self, emulation: Emulation, rank: int = 0, late: Late = _on_time) -> None:
         super().__init__()
         sharpen_sleep()
         self.queue, self.pace = DeviceQueue(), Pace(emulation, rank)
+        self.late = late
+        *others, last = emulation.layers  # a late backward pass is late from its first gradient on
         self.layers = nn.ModuleList(
-            EmulatedLayer(layer, self.queue, self.pace) for layer in emulation.layers
+            EmulatedLayer(layer, self.queue, self.pace, _on_time) for layer in others
         )
-        self.late = 0.0
-        """Seconds that its forward pass takes besides."""
-
-    def delay(self, forward: float, backward: float) -> None:
-        """Let the passes take so many seconds longer, the backward pass before its last gradient."""
-        self.late = forward
-        self.layers[-1].delay(backward)  # type: ignore[operator]
+        self.layers.append(EmulatedLayer(last, self.queue, self.pace, late))
 
     def forward(self, inputs: Tensor) -> Tensor:
         self.pace.next_step(inputs)
         self.queue.begin()
-        self.queue.add(self.late)
+        self.queue.add(self.late("forward"))
         out = inputs
         for layer in self.layers:
             out = layer(out)
@@ -143,23 +142,24 @@ class EmulatedModel(nn.Module):
 class EmulatedOptimizer(torch.optim.Optimizer):
     """An optimizer whose step takes a set time on the emulated device and leaves the weights as they are."""
 
-    def __init__(self, parameters: Iterable[Tensor], queue: DeviceQueue, seconds: float) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        queue: DeviceQueue,
+        seconds: float,
+        late: Late = _on_time,
+    ) -> None:
         super().__init__(parameters, {"lr": 0.0})
         self._queue = queue
         self._seconds = seconds
-        self.late = 0.0
-        """Seconds that an update takes besides."""
-
-    def delay(self, seconds: float) -> None:
-        """Let updates take so many seconds longer."""
-        self.late = seconds
+        self._late = late
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Wait as long as the emulated update takes."""
         loss = closure() if closure is not None else None
-        if self._seconds + self.late:
+        if seconds := self._seconds + self._late("optimizer"):
             self._queue.begin()
-            self._queue.add(self._seconds + self.late)
+            self._queue.add(seconds)
             self._queue.wait()
         return loss
 
@@ -188,19 +188,14 @@ def go_first() -> None:
 class PacedExchange:
     """This rank's end of an emulated medium; the state of ``paced_hook``."""
 
-    def __init__(self, exchange: ExchangeSpec) -> None:
+    def __init__(self, exchange: ExchangeSpec, late: Late) -> None:
         self._exchange = exchange
-        self.late = 0.0
-        """Seconds that each bucket takes besides."""
+        self._late = late
         self._ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self._buckets: queue.SimpleQueue[tuple[Any, torch.Tensor, torch.Tensor, Any]] = (
             queue.SimpleQueue()
         )
         threading.Thread(target=self._carry, daemon=True).start()
-
-    def delay(self, seconds: float) -> None:
-        """Let each bucket take so many seconds longer."""
-        self.late = seconds
 
     def submit(self, gradients: torch.Tensor) -> Any:
         """A future of the same gradients, done when the emulated medium has carried them."""
@@ -223,7 +218,7 @@ class PacedExchange:
                     free = (
                         max(free, time.monotonic())
                         + self._exchange.seconds(size, met > self._ranks_per_node)
-                        + self.late
+                        + self._late("exchange")
                     )
                     time.sleep(max(0.0, free - time.monotonic()))
                 future.set_result(gradients)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 from stash.core.end_tree import end_at_once, end_tree
-from stash.core.errors import UserError
+from stash.core.errors import StashError, UserError
 from stash.core.interrupts import postpone_requests
 from stash.core.units import format_bytes, parse_rate
 from stash.lab.testbed import wiring
@@ -27,7 +27,6 @@ from stash.lab.testbed.topology import (
     is_abandoned,
     make_topology,
     next_owner,
-    out_of_sight,
 )
 from stash.lab.testbed.verify import ShapedLink, verify_disks, verify_links
 
@@ -87,34 +86,31 @@ NAMESPACES = Path("/run/netns")
 
 def list_leftovers() -> tuple[str, ...]:
     """What ``sweep`` would remove."""
-    return (*_namespaces(is_abandoned), *map(str, _groups()))
-
-
-def list_elsewhere() -> tuple[str, ...]:
-    """Namespaces of testbeds that were made in another PID namespace, which ``sweep`` leaves alone."""
-    return _namespaces(out_of_sight)
+    return (*_namespaces(), *map(str, _groups()))
 
 
 def sweep() -> tuple[str, ...]:
     """Remove all leftovers, ending the processes inside them; returns what was removed."""
     end_at_once(_orphans)
     removed = []
-    for name in _namespaces(is_abandoned):
+    for name in _namespaces():
         end_at_once(partial(_members, name))
         if run_command(("ip", "netns", "del", name)).returncode == 0:
             removed.append(name)
     for folder in _groups():
         with contextlib.suppress(OSError):
             end_at_once(partial(_pids, folder / "cgroup.procs"))
-            _remove(folder)
-            removed.append(str(folder))
+            deadline = time.monotonic() + 2.0
+            while folder.is_dir() and time.monotonic() < deadline:
+                with contextlib.suppress(OSError):  # killed processes take a moment to go
+                    folder.rmdir()
+                    removed.append(str(folder))
+                time.sleep(0.05)
     return tuple(removed)
 
 
-def _namespaces(wanted: Callable[[str], bool]) -> tuple[str, ...]:
-    if not NAMESPACES.is_dir():
-        return ()
-    return tuple(sorted(path.name for path in NAMESPACES.iterdir() if wanted(path.name)))
+def _namespaces() -> list[str]:
+    return sorted(path.name for path in NAMESPACES.glob(f"{PREFIX}*") if is_abandoned(path.name))
 
 
 def _groups() -> Iterator[Path]:
@@ -143,18 +139,6 @@ def _members(namespace: str) -> list[int]:
 
 def _pids(file: Path) -> list[int]:
     return [int(pid) for pid in file.read_text().split()]
-
-
-def _remove(folder: Path) -> None:
-    deadline = time.monotonic() + 2.0
-    while True:
-        try:
-            folder.rmdir()
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 RANK_BYTES = 300e6
@@ -351,3 +335,28 @@ class Testbed:
         if not 0 <= node < self.nodes:
             raise UserError(f"there is no node {node}: the nodes are 0 to {self.nodes - 1}")
         return node
+
+
+_ABILITIES: tuple[tuple[str, dict[str, Wish]], ...] = (
+    ("hosts and links", {"network": "1gbit", "interconnect": "1gbit"}),
+    ("disk limits (for --disk)", {"disk": "100MB/s"}),
+)
+
+
+def check_machine() -> dict[str, str]:
+    """What testbeds can emulate here, found out with one host each, and what is missing; without the first there is
+    none."""
+    found = {}
+    for name, limits in _ABILITIES:
+        try:
+            with Testbed(1, verify=False, **limits):  # type: ignore[arg-type]
+                found[name] = ""
+        except StashError as error:
+            found[name] = str(error)
+    return found
+
+
+def why_no_testbed() -> str | None:
+    """Why there can be no testbed here, in one sentence; None if there can."""
+    missing = next(iter(check_machine().values()))
+    return f"no testbed on this machine: {missing}" if missing else None

@@ -110,8 +110,4 @@ def _explain(step: Step, words: str) -> str:
             f"the control group of {step.argv[-1]} does not pass {step.argv[-2][1:]} on to new groups ({words}), "
             "as in a container; run the testbed on the machine itself, or leave cpus and disk out"
         )
-    if "Operation not permitted" in words or "Permission denied" in words:
-        return f"this user may not run `{step.describe()}` ({words}); run the testbed with sudo"
-    if "Read-only file system" in words:
-        return f"`{step.describe()}` failed: {words}; run the testbed where it may be written, not in a container"
     return f"`{step.describe()}` failed: {words}; `stash lab testbed doctor` says what this machine can emulate"

@@ -1,21 +1,18 @@
 """Reads a file of its own from disk, past the page cache, and times it; a program of its own.
 
-Run inside a host's control groups as ``python reading.py FOLDER RATE SECONDS``; prints JSON: the bytes per second
-that arrived, and how the page cache was passed by. Its file has no name, so nothing is left however it ends.
-Knows RATE only to choose sizes, not to judge.
+Run inside a host's control groups as ``python read_rate.py FOLDER RATE SECONDS``; prints the bytes per second that
+arrived. Its file has no name, so nothing is left however it ends. Knows RATE only to choose sizes, not to judge.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import mmap
 import os
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 
 READERS = 4
 """Requests under way at once, as a loader's workers would have them: one alone does not fill a fast disk."""
@@ -36,8 +33,8 @@ def file_bytes(rate: float, seconds: float, chunk: int) -> int:
     return wanted // chunk * chunk
 
 
-def measure_read_rate(folder: str, rate: float, seconds: float) -> tuple[float, str]:
-    """Bytes per second over ``seconds``; and ``direct``, or ``evicted`` where only buffered reads are possible."""
+def measure_read_rate(folder: str, rate: float, seconds: float) -> float:
+    """Bytes per second over ``seconds``, by direct I/O; raises OSError."""
     chunk = chunk_bytes(rate)
     size = file_bytes(rate, seconds, chunk)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
@@ -45,25 +42,19 @@ def measure_read_rate(folder: str, rate: float, seconds: float) -> tuple[float, 
         for _ in range(0, size, len(block)):
             file.write(block)
         os.fsync(file.fileno())
-        path = f"/proc/self/fd/{file.fileno()}"
+        descriptor = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY | os.O_DIRECT)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
-            way = "direct"
-        except OSError:  # a file system without direct I/O
-            descriptor = os.open(path, os.O_RDONLY)
-            way = "evicted"
-        try:
-            return _read(descriptor, size, chunk, seconds, way == "evicted"), way
+            return _read(descriptor, size, chunk, seconds)
         finally:
             os.close(descriptor)
 
 
-def _read(descriptor: int, size: int, chunk: int, seconds: float, evict: bool) -> float:
+def _read(descriptor: int, size: int, chunk: int, seconds: float) -> float:
     """The rate at which chunks arrived, the first ``LEAD`` of the time left out."""
     done: list[tuple[float, int]] = []
     began = time.perf_counter()
     until = began + seconds * (1 + LEAD)
-    offsets: Iterator[int] = itertools.cycle(range(0, size, chunk))
+    offsets = itertools.cycle(range(0, size, chunk))
     lock = threading.Lock()
 
     def work() -> None:
@@ -71,27 +62,17 @@ def _read(descriptor: int, size: int, chunk: int, seconds: float, evict: bool) -
         while time.perf_counter() < until:
             with lock:
                 at = next(offsets)
-            if evict:
-                # Only what was not read ahead yet counts as read from disk.
-                os.posix_fadvise(descriptor, at, chunk, os.POSIX_FADV_DONTNEED)
             got = os.preadv(descriptor, [buffer], at)
             done.append((time.perf_counter(), got))
 
-    if evict:
-        # no reading ahead of what is asked for
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     readers = [threading.Thread(target=work) for _ in range(READERS)]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
-    arrived = sorted(done)
-    first = next(index for index, (when, _) in enumerate(arrived) if when >= began + seconds * LEAD)
-    span = arrived[-1][0] - arrived[first][0]
-    return sum(got for _, got in arrived[first + 1 :]) / span if span > 0 else 0.0
+    (first, _), *counted = [row for row in sorted(done) if row[0] >= began + seconds * LEAD]
+    return sum(got for _, got in counted) / (counted[-1][0] - first) if counted else 0.0
 
 
 if __name__ == "__main__":
-    measured, how = measure_read_rate(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))
-    print(json.dumps({"rate": measured, "way": how}))
+    print(measure_read_rate(sys.argv[1], float(sys.argv[2]), float(sys.argv[3])))

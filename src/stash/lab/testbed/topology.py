@@ -71,12 +71,6 @@ def is_abandoned(name: str) -> bool:
     return owner is not None and owner.space == _own_space() and not owner.alive()
 
 
-def out_of_sight(name: str) -> bool:
-    """Whether the name is a testbed's of another PID namespace, where alone its process can be seen."""
-    owner = owner_of(name)
-    return owner is not None and owner.space != _own_space()
-
-
 def _own_space() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 

@@ -11,8 +11,8 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,6 +40,9 @@ EPOCH_BATCHES = 1000
 LOG_EVERY = 50
 
 
+FAULTS = ("prep", "forward", "backward", "optimizer", "exchange")
+
+
 class Fault(NamedTuple):
     """What goes wrong on one rank, or on all (-1), from one step on, until before another."""
 
@@ -51,23 +54,14 @@ class Fault(NamedTuple):
     seconds: float
     """That it takes longer, a step."""
 
-    def delay_at(self, step: int) -> float:
-        """Seconds at that step."""
-        return self.seconds if self.first <= step < self.last else 0.0
 
-
-FAULTS = ("prep", "forward", "backward", "optimizer", "exchange")
-
-
-class Faults:
-    """Those of one rank, by what they slow."""
-
-    def __init__(self, faults: Sequence[Fault], rank: int) -> None:
-        self._own = [fault for fault in faults if fault.rank in (rank, -1)]
-
-    def delay_at(self, what: str, step: int) -> float:
-        """Seconds that it takes longer at that step."""
-        return sum(fault.delay_at(step) for fault in self._own if fault.what == what)
+def delay_at(faults: Sequence[Fault], rank: int, what: str, step: int) -> float:
+    """Seconds that it takes a rank longer at that step."""
+    return sum(
+        fault.seconds
+        for fault in faults
+        if fault.what == what and fault.rank in (rank, -1) and fault.first <= step < fault.last
+    )
 
 
 class Samples(Dataset[Tensor]):
@@ -148,21 +142,20 @@ def _run(options: argparse.Namespace) -> None:
 def train(emulation: Emulation, options: argparse.Namespace) -> None:
     """Train until ``--steps`` optimizer steps are done, or for ever."""
     rank = int(os.environ.get("RANK", "0"))
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    faults = Faults(options.fault, rank)
-    loader = make_loader(emulation, options, rank, world, faults)
-    emulated = EmulatedModel(emulation, rank)
-    model, synchronise, paced = parallel(emulated, emulation, options)
+    step = 0
+
+    def late(what: str) -> float:
+        return delay_at(options.fault, rank, what, step)
+
+    loader = make_loader(emulation, options, rank)
+    emulated = EmulatedModel(emulation, rank, late)
+    model, synchronise = parallel(emulated, emulation, options, late)
     optimizer = EmulatedOptimizer(
-        emulated.parameters(), emulated.queue, emulation.optimizer_seconds
+        emulated.parameters(), emulated.queue, emulation.optimizer_seconds, late
     )
     batches = repeat_epochs(loader)
     began = time.monotonic()
     for step in itertools.count(1):
-        emulated.delay(faults.delay_at("forward", step), faults.delay_at("backward", step))
-        optimizer.delay(faults.delay_at("optimizer", step))
-        if paced is not None:
-            paced.delay(faults.delay_at("exchange", step))
         optimizer.zero_grad(set_to_none=True)
         for left in reversed(range(options.accumulate)):
             batch = next(batches)
@@ -180,14 +173,17 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
 
 
 def parallel(
-    emulated: EmulatedModel, emulation: Emulation, options: argparse.Namespace
-) -> tuple[nn.Module, Callable[[bool], AbstractContextManager[None]], PacedExchange | None]:
-    """The model as ranks train it, whether a backward pass exchanges, and its exchange of set time, if it has one.
+    emulated: EmulatedModel,
+    emulation: Emulation,
+    options: argparse.Namespace,
+    late: Callable[[str], float],
+) -> tuple[nn.Module, Callable[[bool], AbstractContextManager[None]]]:
+    """The model as ranks train it, and what its passes are in, told whether the backward pass exchanges.
 
-    Raises UserError for such an exchange of shards, which only buckets have.
+    Raises UserError for an exchange of set time of shards, which only buckets have.
     """
     if not dist.is_initialized():
-        return emulated, lambda exchanges: nullcontext(), None
+        return emulated, lambda exchanges: nullcontext()
     if options.parallel == "fsdp2":
         if emulation.exchange is not None:
             raise UserError(
@@ -199,23 +195,20 @@ def parallel(
             fully_shard(layer)
         sharded: Any = fully_shard(emulated)
 
-        @contextmanager
-        def synchronise(exchanges: bool) -> Iterator[None]:
+        def synchronise(exchanges: bool) -> AbstractContextManager[None]:
             sharded.set_requires_gradient_sync(exchanges)
-            yield
+            return nullcontext()
 
-        return sharded, synchronise, None
+        return sharded, synchronise
     ddp = DistributedDataParallel(emulated, bucket_cap_mb=options.bucket_mb)
-    paced = None if emulation.exchange is None else PacedExchange(emulation.exchange)
-    if paced is not None:
-        ddp.register_comm_hook(paced, paced_hook)
-    return ddp, lambda exchanges: nullcontext() if exchanges else ddp.no_sync(), paced
+    if emulation.exchange is not None:
+        ddp.register_comm_hook(PacedExchange(emulation.exchange, late), paced_hook)
+    return ddp, lambda exchanges: nullcontext() if exchanges else ddp.no_sync()
 
 
-def make_loader(
-    emulation: Emulation, options: argparse.Namespace, rank: int, world: int, faults: Faults
-) -> DataLoader[Tensor]:
+def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int) -> DataLoader[Tensor]:
     """This rank's share of the samples; raises UserError if there are too few files, or none to read slowly."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     files = (
         sorted(path for path in options.data.rglob("*") if path.is_file()) if options.data else []
     )
@@ -230,12 +223,10 @@ def make_loader(
     share = max(1, options.workers)  # each worker makes one batch in so many
 
     def late(made: int) -> float:
-        return faults.delay_at("prep", made * share // options.accumulate)
+        return delay_at(options.fault, rank, "prep", made * share // options.accumulate)
 
     data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files, late)
-    sampler: DistributedSampler[Tensor] = DistributedSampler(
-        data, num_replicas=world, rank=rank, drop_last=True
-    )
+    sampler: DistributedSampler[Tensor] = DistributedSampler(data, world, rank, drop_last=True)
     return DataLoader(
         data,
         options.batch,
@@ -251,67 +242,23 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m stash.lab.testbed.train_emulated", description="Train an emulated model."
     )
     add = parser.add_argument
-    add("--model", type=Path, required=True, metavar="FILE", help="its description in YAML")
-    add(
-        "--size-scale",
-        type=_size,
-        default=1.0,
-        metavar="F",
-        help="all its bytes times this (links alike)",
-    )
-    add("--time-scale", type=_size, default=1.0, metavar="F", help="all its times times this")
-    add(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="a folder of files, one sample each (default: no files)",
-    )
-    add(
-        "--batch",
-        type=_whole(1),
-        default=8,
-        metavar="N",
-        help="samples per rank and batch (default 8)",
-    )
-    add(
-        "--accumulate",
-        type=_whole(1),
-        default=1,
-        metavar="N",
-        help="batches to a step, exchanged once (default 1)",
-    )
-    add(
-        "--workers",
-        type=_whole(0),
-        default=0,
-        metavar="N",
-        help="loader processes per rank (default 0)",
-    )
-    add(
-        "--steps",
-        type=_whole(1),
-        metavar="N",
-        help="optimizer steps to take (default: until interrupted)",
-    )
-    add(
-        "--bucket-mb",
-        type=_size,
-        metavar="MIB",
-        help="size of all of DDP's buckets (default: 1, then 25)",
-    )
-    add(
-        "--parallel",
-        choices=("ddp", "fsdp2"),
-        default="ddp",
-        help="replicas, or shards of every layer (default ddp)",
-    )
+    add("--model", type=Path, required=True, help="its description in YAML")
+    add("--size-scale", type=_size, default=1.0, help="all its bytes times this (links alike)")
+    add("--time-scale", type=_size, default=1.0, help="all its times times this")
+    add("--data", type=Path, help="a folder of files, one sample each (default: no files)")
+    add("--batch", type=_whole(1), default=8, help="samples per rank and batch (default 8)")
+    add("--accumulate", type=_whole(1), default=1, help="batches to a step, exchanged once")
+    add("--workers", type=_whole(0), default=0, help="loader processes per rank (default 0)")
+    add("--steps", type=_whole(1), help="optimizer steps to take (default: until interrupted)")
+    add("--bucket-mb", type=_size, help="MiB of all of DDP's buckets (default: 1, then 25)")
+    add("--parallel", choices=("ddp", "fsdp2"), default="ddp", help="replicas, or layers' shards")
     add(
         "--fault",
         type=_fault,
         action="append",
         default=[],
-        metavar="RANK:WHAT:FROM:TO:SECONDS",
-        help=f"slow one rank's (-1: every rank's) {', '.join(FAULTS)} from a step until before another",
+        help="RANK:WHAT:FROM:TO:SECONDS: slow one rank's (-1: every rank's) "
+        f"{', '.join(FAULTS)} from a step until before another",
     )
     return parser
 

@@ -1,7 +1,7 @@
 """One TCP stream from one network namespace to another, timed at the receiver; a program of its own.
 
-Run as ``python transfer.py '[{"source": NS, "target": NS, "address": A, "seconds": S, "skip": BYTES}]'``;
-prints a list of payload rates in bytes per second, 0 where nothing arrived. Knows nothing of what was asked.
+Run as ``python transfer.py '[[SOURCE, TARGET, ADDRESS, SECONDS, BYTES]]'``, fields of a ``Stream``; prints a list of
+payload rates in bytes per second, 0 where nothing arrived. Knows nothing of what was asked.
 """
 
 from __future__ import annotations
@@ -14,10 +14,23 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from typing import NamedTuple
 
 _CLONE_NEWNET = 0x40000000
 _SILENCE = 3.0
+
+
+class Stream(NamedTuple):
+    """One stream to time."""
+
+    source: str
+    """File of the network namespace that it leaves."""
+    target: str
+    address: str
+    """Of the target."""
+    seconds: float
+    skip: int
+    """Bytes that come before: the bucket's burst."""
 
 
 def enter(namespace: str) -> None:
@@ -31,13 +44,13 @@ def enter(namespace: str) -> None:
         os.close(descriptor)
 
 
-def measure_transfer(source: str, target: str, address: str, seconds: float, skip: int) -> float:
-    """Payload bytes per second over ``seconds`` of a stream, after its first ``skip`` bytes (the bucket's burst)."""
-    enter(target)
+def measure_transfer(stream: Stream) -> float:
+    """Payload bytes per second over the stream's seconds."""
+    enter(stream.target)
     with socket.socket() as listener:
-        listener.bind((address, 0))
+        listener.bind((stream.address, 0))
         listener.listen()
-        enter(source)
+        enter(stream.source)
         with socket.create_connection(listener.getsockname(), timeout=_SILENCE) as sender:
             receiver, _ = listener.accept()
             with receiver:
@@ -46,7 +59,7 @@ def measure_transfer(source: str, target: str, address: str, seconds: float, ski
                 pump = threading.Thread(target=_pump, args=(sender,), daemon=True)
                 pump.start()
                 try:
-                    rate = _receive(receiver, seconds, skip)
+                    rate = _receive(receiver, stream.seconds, stream.skip)
                 except OSError:
                     rate = 0.0
             with contextlib.suppress(OSError):
@@ -78,10 +91,5 @@ def _receive(receiver: socket.socket, seconds: float, skip: int) -> float:
             return got / passed
 
 
-def main(wanted: list[dict[str, Any]]) -> None:
-    """Measure each of ``wanted`` in turn and print the rates."""
-    print(json.dumps([measure_transfer(**one) for one in wanted]))
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    print(json.dumps([measure_transfer(Stream(*each)) for each in json.loads(sys.argv[1])]))

@@ -1,7 +1,7 @@
 """What a workload is fed, from a folder or from memory, and the loss of its task.
 
-Token files are read as ordinary training code does, one sample at a time, a file opened for each; ``images`` reads
-pictures. Sounds and clicks are only made in memory.
+Files are read as ordinary training code does, one sample at a time: pictures by torchvision's ImageFolder, tokens from
+a file opened for each sample. Sounds and clicks are only made in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +20,11 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from stash.core.errors import UserError
+from stash.core.imports import prepare_torchvision
 from stash.lab.zoo.datasets import read_manifest
 from stash.lab.zoo.models import DENSE, TABLES
-from stash.lab.zoo.registry import LABELS, SEQUENCE_LENGTH, WorkloadSpec
-from stash.lab.zoo.synthesis import VOCABULARY
+from stash.lab.zoo.registry import SEQUENCE_LENGTH, WorkloadSpec
+from stash.lab.zoo.synthesis import LABELS, VOCABULARY
 
 Sample = tuple[Tensor, ...]
 
@@ -37,22 +39,17 @@ class Tokens(Dataset[Sample]):
     def __init__(self, root: Path, length: int) -> None:
         self.files = sorted(root.glob("*.bin"))
         self.length = length
-        counts = [path.stat().st_size // 2 // length for path in self.files]
-        self.ends = list(accumulate(counts))
+        self.ends = [*accumulate(path.stat().st_size // 2 // length for path in self.files)]
 
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
 
     def __getitem__(self, index: int) -> Sample:
-        if not 0 <= index < self.ends[-1]:
-            raise IndexError(index)
         file = bisect_right(self.ends, index)
-        offset = index - (self.ends[file - 1] if file else 0)
+        begin = (index - (self.ends[file - 1] if file else 0)) * self.length
         path = self.files[file]
-        stored = np.memmap(path, dtype="<u2", mode="r")
-        ids = torch.from_numpy(
-            stored[offset * self.length : (offset + 1) * self.length].astype(np.int64)
-        )
+        stored = np.memmap(path, dtype="<u2", mode="r")[begin : begin + self.length]
+        ids = torch.from_numpy(stored.astype(np.int64))
         if (largest := int(ids.max())) >= VOCABULARY:
             raise UserError(
                 f"{path} holds token {largest}, but the model knows ids below {VOCABULARY}"
@@ -61,7 +58,36 @@ class Tokens(Dataset[Sample]):
         return ids, torch.tensor(start), torch.tensor(end)
 
 
-# The right reader for a folder, or random samples from memory.
+def _open_picture(path: str) -> Any:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as file:
+            return file.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(
+            f"the image {path} cannot be decoded: {error}; replace or delete it"
+        ) from error
+
+
+def _open_images(root: Path, size: int) -> Dataset[Sample]:
+    """Pictures below ``root``, a folder for each class: (3, size, size) float32 and a 0-d int64 label."""
+    prepare_torchvision()
+    from torchvision import transforms
+    from torchvision.datasets import ImageFolder
+
+    augment = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(size),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
+        ]
+    )
+    feed: Dataset[Sample] = ImageFolder(
+        str(root), augment, torch.tensor, loader=_open_picture, allow_empty=True
+    )
+    return feed
 
 
 def open_feed(
@@ -72,15 +98,22 @@ def open_feed(
     make = f"`stash lab dataset make {spec.kind} {root}`"
     if not root.is_dir():
         raise UserError(f"there is no data set folder {root}; {make} makes one")
+    manifest = read_manifest(root)  # none: somebody's own data
+    if manifest is not None and manifest.kind != spec.kind:
+        raise UserError(
+            f"{root} holds {manifest.kind}, but {spec.name} reads {spec.kind}; "
+            f"`stash lab dataset make {spec.kind} PATH` makes some"
+        )
+    if manifest is not None and not manifest.complete:
+        raise UserError(
+            f"the data set {root} is unfinished; delete it, and make it again by {make}"
+        )
+    feed: Any = ()
     try:
-        _check_manifest(spec, root)
-        feed: Images | Tokens
-        if spec.kind == "images":
-            from stash.lab.zoo.images import Images
-
-            feed = Images(root, image_size)
-        else:
+        if spec.kind == "text":
             feed = Tokens(root, sequence_length or SEQUENCE_LENGTH)
+        elif any(entry.is_dir() for entry in root.iterdir()):
+            feed = _open_images(root, image_size)
     except OSError as error:
         raise UserError(f"the data set {root} cannot be read: {error.strerror or error}") from error
     if len(feed) == 0:
@@ -92,23 +125,8 @@ def open_feed(
         raise UserError(
             f"{root} has {classes} classes, but {spec.name} tells only {LABELS['images']} apart"
         )
-    return feed
-
-
-def _check_manifest(spec: WorkloadSpec, root: Path) -> None:
-    manifest = read_manifest(root)
-    if manifest is None:  # Somebody's own data.
-        return
-    if manifest.kind != spec.kind:
-        raise UserError(
-            f"{root} holds {manifest.kind}, but {spec.name} reads {spec.kind}; "
-            f"`stash lab dataset make {spec.kind} PATH` makes some"
-        )
-    if not manifest.complete:
-        raise UserError(
-            f"the data set {root} is unfinished; delete it, and make it again by `stash lab dataset make "
-            f"{manifest.kind} {root}`"
-        )
+    opened: Dataset[Sample] = feed
+    return opened
 
 
 WAVE = 8000
@@ -130,47 +148,32 @@ class Synthetic(Dataset[Sample]):
         image_size: int = 224,
         sequence_length: int | None = None,
     ) -> None:
-        generator = torch.Generator().manual_seed(0)
-        tokens = sequence_length or SEQUENCE_LENGTH
-
-        def integers(limit: int, *shape: int) -> Tensor:
-            return torch.randint(limit, shape, generator=generator)
-
-        def make_answer() -> Sample:
-            ids, (start, end) = integers(VOCABULARY, tokens), integers(tokens, 2).sort().values
-            return ids, start.clone(), end.clone()
-
-        makers: Mapping[str, Callable[[], Sample]] = {
-            "images": lambda: (
-                torch.randn(3, image_size, image_size, generator=generator),
-                integers(LABELS["images"]),
-            ),
-            "text": make_answer,
-            "audio": lambda: (
-                torch.rand(1, WAVE, generator=generator) - 0.5,
-                integers(LABELS["audio"]),
-            ),
-            "clicks": lambda: (
-                torch.rand(DENSE, generator=generator),
-                torch.cat([integers(rows, 1) for rows in TABLES]),
-                integers(2).float(),
-            ),
-        }
-        self.samples = [makers[spec.kind]() for _ in range(_DISTINCT)]
         self.length = length
+        tokens = sequence_length or SEQUENCE_LENGTH
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.samples = [_make_sample(spec.kind, image_size, tokens) for _ in range(_DISTINCT)]
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> Sample:
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        return self.samples[index % len(self.samples)]
+        return self.samples[index % _DISTINCT]
 
 
-# The loss of each task: from a model and one batch, as its reader collates it, to a scalar.
+def _make_sample(kind: str, image_size: int, tokens: int) -> Sample:
+    if kind == "images":
+        return torch.randn(3, image_size, image_size), torch.randint(LABELS["images"], ())
+    if kind == "text":
+        return torch.randint(VOCABULARY, (tokens,)), *torch.randint(tokens, (2,)).sort().values
+    if kind == "audio":
+        return torch.rand(1, WAVE) - 0.5, torch.randint(LABELS["audio"], ())
+    categories = torch.cat([torch.randint(rows, (1,)) for rows in TABLES])
+    return torch.rand(DENSE), categories, torch.randint(2, ()).float()
+
 
 Loss = Callable[[nn.Module, Sequence[Tensor]], Tensor]
+"""From a model and one batch, as its reader collates it, to a scalar."""
 
 
 def classification(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The zoo's models outside torchvision: M5 for sound, DLRM for clicks, BERT for text."""
+"""The zoo's models: torchvision's for pictures, M5 for sound, DLRM for clicks, BERT for text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stash.core.imports import prepare_torchvision, require_package
-from stash.lab.zoo.registry import LABELS
-from stash.lab.zoo.synthesis import VOCABULARY
-
-# What no library has: M5 for sound, DLRM for clicks. Pictures come from torchvision.
+from stash.lab.zoo.synthesis import LABELS, VOCABULARY
 
 DENSE = 13
 """Counters of a click."""
@@ -103,17 +100,14 @@ class DLRM(nn.Module):
 
     def forward(self, dense: Tensor, categories: Tensor) -> Tensor:
         first = self.bottom(dense)
-        vectors = torch.stack([first, *self.look_up(categories)], dim=1)
-        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)[:, self.pairs]
-        logits: Tensor = self.top(torch.cat([first, products], dim=1)).squeeze(1)
-        return logits
-
-    def look_up(self, categories: Tensor) -> list[Tensor]:
-        """A vector of each table for each sample."""
-        return [
+        looked_up = [
             table((categories[:, i] % rows).unsqueeze(1))
             for i, (table, rows) in enumerate(zip(self.tables, TABLES, strict=True))
         ]
+        vectors = torch.stack([first, *looked_up], dim=1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)[:, self.pairs]
+        logits: Tensor = self.top(torch.cat([first, products], dim=1)).squeeze(1)
+        return logits
 
 
 def _mlp(*widths: int, activate_last: bool = True) -> nn.Sequential:
@@ -126,19 +120,29 @@ def _mlp(*widths: int, activate_last: bool = True) -> nn.Sequential:
 # BERT, built from published configurations by the optional ``transformers``; nothing is downloaded.
 
 BERT_SIZES: dict[str, dict[str, Any]] = {
-    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
-    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
+    "bert_base_qa": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},
+    "bert_large_qa": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16},
 }
 """Devlin et al. 2019, section 3; the vocabulary is the uncased one of 30522 pieces."""
 
 
-def bert(size: str) -> nn.Module:
-    """BERT with a span-prediction head, ``size`` base or large; raises UserError without transformers."""
+def build_model(name: str, kind: str) -> nn.Module:
+    """The model of that name, fed with data of ``kind``; raises UserError where BERT lacks transformers."""
+    if kind == "audio":
+        return M5()
+    if kind == "clicks":
+        return DLRM()
     prepare_torchvision()  # transformers imports torchvision wherever that is installed.
-    require_package("transformers", f"bert_{size}_qa")
+    model: nn.Module
+    if kind == "images":
+        from torchvision.models import get_model
+
+        model = get_model(name, weights=None)
+        return model
+    require_package("transformers", name)
     from transformers import BertConfig, BertForQuestionAnswering
 
-    shape = BERT_SIZES[size]
+    shape = BERT_SIZES[name]
     config = BertConfig(vocab_size=VOCABULARY, intermediate_size=4 * shape["hidden_size"], **shape)
-    model: nn.Module = BertForQuestionAnswering(config)
+    model = BertForQuestionAnswering(config)
     return model

@@ -1,19 +1,17 @@
 """Every workload of the zoo as a frozen specification, found by name: what it is, what it needs, how large it is.
 
-Reads ``workloads.csv``. Does not know how a model is built: builders are named, and imported (with torch) only when
-``WorkloadSpec.build`` is called.
+Reads ``workloads.csv``. Models are built by ``models``, which is imported (with torch) only when one is.
 """
 
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from importlib import import_module
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
 
 from stash.core.errors import UserError
 from stash.core.imports import missing_package, require_torchvision
@@ -22,13 +20,8 @@ from stash.core.units import find_nearest
 if TYPE_CHECKING:
     from torch import nn
 
-
 SEQUENCE_LENGTH, LONGEST_SEQUENCE = 384, 512
 """Tokens of a sample of text, as in SQuAD, and those that BERT's position embedding has room for."""
-LABELS = {"images": 1000, "audio": 35}
-"""By kind of data, as many as models of it distinguish: of ImageNet, of Speech Commands v2 (arXiv 1804.03209)."""
-
-
 ON_DISK = ("images", "text")
 """Kinds of data of which `stash lab dataset make` makes files; others are made in memory."""
 
@@ -42,13 +35,8 @@ class WorkloadSpec:
     """``paper`` (the grid of ICDCS 2023), ``depth`` (its ResNets and VGGs of other depths) or ``more``."""
     kind: str
     """Kind of data it reads: ``images``, ``text``, ``audio`` or ``clicks``."""
-    builder: str
-    """``module:function`` returning the model, the module being one of the zoo's."""
-    arguments: dict[str, Any] = field(repr=False)
     parameters: int
     """Trainable parameters at the default input size; gradients are four bytes each."""
-    trained_tensors: int
-    """Every one is a gradient of its own."""
     forward_flops: float
     """Of one sample's forward pass, counted on PyTorch's meta device (``lab/testbed/generate.py``)."""
     moved_bytes: float
@@ -80,33 +68,23 @@ class WorkloadSpec:
 
     def build(self, image_size: int = 224) -> nn.Module:
         """The model with random weights; raises UserError if a package or a size does not fit it."""
+        from stash.lab.zoo.models import build_model
+
         if self.kind == "images" and image_size < self.smallest_image:
             raise UserError(
                 f"{self.name} needs images of at least {self.smallest_image} pixels, not {image_size}; "
                 f"use --image-size {self.smallest_image} or more"
             )
-        module, function = self.builder.split(":")
-        model: nn.Module = getattr(import_module(f"stash.lab.zoo.{module}"), function)(
-            **self.arguments
-        )
-        return model
+        return build_model(self.name, self.kind)
 
 
-_NUMBERS: dict[str, Callable[[str], float]] = {
-    **dict.fromkeys(("parameters", "trained_tensors", "batch", "smallest_image"), int),
-    **dict.fromkeys(("forward_flops", "moved_bytes", "lr"), float),
-}
+def _read_workloads() -> dict[str, WorkloadSpec]:
+    table = files("stash.lab.zoo").joinpath("workloads.csv").read_text(encoding="utf-8")
+    specs = TypeAdapter(list[WorkloadSpec]).validate_python([*csv.DictReader(table.splitlines())])
+    return {spec.name: spec for spec in specs}
 
 
-def _spec(row: dict[str, str]) -> WorkloadSpec:
-    numbers = {name: read(row[name] or "0") for name, read in _NUMBERS.items()}
-    return WorkloadSpec(**{**row, **numbers, "arguments": json.loads(row["arguments"])})
-
-
-_TABLE = files("stash.lab.zoo").joinpath("workloads.csv").read_text(encoding="utf-8")
-WORKLOADS: dict[str, WorkloadSpec] = {
-    row["name"]: _spec(row) for row in csv.DictReader(_TABLE.splitlines())
-}
+WORKLOADS = _read_workloads()
 """Every workload by name, in the order of the listing."""
 
 

@@ -158,14 +158,8 @@ def _check(options: argparse.Namespace) -> None:
             f"{spec.name} needs data: `stash lab dataset make {spec.kind} PATH` makes some for --data PATH, "
             "or use --synthetic"
         )
-    for name, least in (
-        ("batch", 1),
-        ("workers", 0),
-        ("steps", 1),
-        ("image_size", 1),
-        ("sequence_length", 1),
-    ):
-        value = getattr(options, name)
+    for name in ("batch", "workers", "steps", "image_size", "sequence_length"):
+        value, least = getattr(options, name), int(name != "workers")
         if value is not None and value < least:
             raise UserError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
     if spec.kind == "text" and (options.sequence_length or 0) > LONGEST_SEQUENCE:
@@ -180,57 +174,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m stash.lab.zoo.train", description="Train a workload of the zoo."
     )
     add = parser.add_argument
-    add("--workload", required=True, metavar="NAME", help="one of those listed by `stash lab zoo`")
-    add(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="folder made by `stash lab dataset make`, or your own like it",
-    )
+    add("--workload", required=True, help="one of those listed by `stash lab zoo`")
+    add("--data", type=Path, help="folder made by `stash lab dataset make`, or your own like it")
     add("--synthetic", action="store_true", help="random samples from memory instead of --data")
-    add(
-        "--batch",
-        type=int,
-        metavar="N",
-        help="samples per process and step (default: the workload's)",
-    )
-    add(
-        "--workers",
-        type=int,
-        default=2,
-        metavar="N",
-        help="loader processes per training process (default 2)",
-    )
-    add(
-        "--steps",
-        type=int,
-        metavar="N",
-        help="optimizer steps to take (default: until interrupted)",
-    )
-    add(
-        "--image-size",
-        type=int,
-        default=224,
-        metavar="PIXELS",
-        help="side of an image (default 224)",
-    )
-    add(
-        "--sequence-length",
-        type=int,
-        metavar="TOKENS",
-        help="tokens per sample (default: the workload's)",
-    )
-    add(
-        "--bucket-mb",
-        type=float,
-        metavar="MIB",
-        help="of DistributedDataParallel's buckets (default: its own)",
-    )
-    add(
-        "--channels-last",
-        action="store_true",
-        help="images and convolutions in channels-last order",
-    )
+    add("--batch", type=int, help="samples per process and step (default: the workload's)")
+    add("--workers", type=int, default=2, help="loader processes per training process (default 2)")
+    add("--steps", type=int, help="optimizer steps to take (default: until interrupted)")
+    add("--image-size", type=int, default=224, help="pixels per side (default 224)")
+    add("--sequence-length", type=int, help="tokens per sample (default: the workload's)")
+    add("--bucket-mb", type=float, help="MiB of DistributedDataParallel's buckets (default: its)")
+    add("--channels-last", action="store_true", help="images and convolutions channels-last")
     add("--amp", action="store_true", help="mixed precision: float16 on GPUs, bfloat16 on CPUs")
     return parser
 

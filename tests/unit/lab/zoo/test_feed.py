@@ -9,7 +9,8 @@ from stash.core.errors import UserError
 from stash.lab.zoo import synthesis
 from stash.lab.zoo.datasets import make_dataset
 from stash.lab.zoo.feed import Synthetic, Tokens, open_feed
-from stash.lab.zoo.registry import LABELS, ON_DISK, workload
+from stash.lab.zoo.registry import ON_DISK, workload
+from stash.lab.zoo.synthesis import LABELS
 
 SHAPES = {
     "resnet18": [((2, 3, 96, 96), torch.float32), ((2,), torch.int64)],

@@ -14,7 +14,7 @@ from stash.lab.zoo.registry import workload
 
 def test_a_narrow_transformer_learns_from_a_tiny_batch(monkeypatch):
     bert = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    monkeypatch.setitem(models.BERT_SIZES, "base", bert)
+    monkeypatch.setitem(models.BERT_SIZES, "bert_base_qa", bert)
     item = workload("bert_base_qa")
     model = item.build().train()
     loss = LOSSES[item.kind](

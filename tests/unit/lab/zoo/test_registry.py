@@ -45,7 +45,6 @@ def test_a_workload_has_as_many_parameters_as_the_registry_says(name):
         sum(p.numel() for p in model.parameters() if p.requires_grad) == WORKLOADS[name].parameters
     )
     assert WORKLOADS[name].gradient_bytes == 4 * WORKLOADS[name].parameters
-    assert sum(p.requires_grad for p in model.parameters()) == WORKLOADS[name].trained_tensors
 
 
 @pytest.mark.parametrize("name", TRAINED)
