@@ -128,23 +128,19 @@ class LadderRunner(script.Listener):
         rank.clock.step_ends()
         rank.tell(ThreadEvent.STEPPED)
         try:
-            self._handle_step(optimizer)
+            own = self._optimizers.note_step(optimizer)
+            if rank.counted_optimizer is None:
+                rank.count_at(own)
+                self._begin(optimizer)
+            state = self.state
+            if state is LadderState.ENDING or state is LadderState.FINISHED:
+                return
+            if own is not rank.counted_optimizer and not self._takes_over():
+                return
+            if state is LadderState.MEASURING or not rank.bare_step_ended():
+                self._handle_event(LadderEvent.STEPPED)
         finally:
             rank.tell(ThreadEvent.SCRIPT_GOES_ON)
-
-    def _handle_step(self, optimizer: Any) -> None:
-        rank = self.rank
-        own = self._optimizers.note_step(optimizer)
-        if rank.counted_optimizer is None:
-            rank.count_at(own)
-            self._begin(optimizer)
-        state = self.state
-        if state is LadderState.ENDING or state is LadderState.FINISHED:
-            return
-        if own is not rank.counted_optimizer and not self._takes_over():
-            return
-        if state is LadderState.MEASURING or not rank.bare_step_ended():
-            self._handle_event(LadderEvent.STEPPED)
 
     def _end_step(self) -> None:
         rank = self.rank
