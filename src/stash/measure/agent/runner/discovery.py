@@ -300,19 +300,8 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     """
     # it gathers from nobody: there is nothing to switch
     alone = bool(sharded) and rank.place.world_size == 1
-    shards = " and ".join(sharded)
     if not rank.known.switches or (sharded and not alone):
-        # of a job whose exchange cannot be switched off: what its operators do, exchange and all
-        whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
-        rank.publish(survey.combine_facts(rank, whole, survey.EXCHANGING))
-        rank.learn(drifted=True)  # from here on batches are replayed
-        _flush_tiny_values(rank, ())
-        if not rank.known.switches:
-            return None
-        rank.learn(
-            inseparable=f"the parts that {shards} gathers belong to every step of the whole job"
-        )
-        return f"{shards} shards the model: gathering its parts cannot be switched off"
+        return (yield from _look_at_whole_job(rank, steps))
     # from here on batches are replayed and gradients not always exchanged
     rank.learn(drifted=True, switches=not alone)
     if not alone:
@@ -346,6 +335,19 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     if not alone:
         rank.set_scope("world")
     return verdict
+
+
+def _look_at_whole_job(rank: OwnRank, steps: int) -> Generator[None, None, str | None]:
+    """Of a job whose exchange cannot be switched off: what its operators do, exchange and all."""
+    whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
+    rank.publish(survey.combine_facts(rank, whole, survey.EXCHANGING))
+    rank.learn(drifted=True)  # from here on batches are replayed
+    _flush_tiny_values(rank, ())
+    if not rank.known.switches:
+        return None
+    names = " and ".join(sharded)
+    rank.learn(inseparable=f"the parts that {names} gathers belong to every step of the whole job")
+    return f"{names} shards the model: gathering its parts cannot be switched off"
 
 
 def _learn_from_forward(rank: OwnRank, look: survey.ForwardLook) -> None:

@@ -8,6 +8,7 @@ sit a block out wait within such a step, in ``Control``. How blocks are sized, r
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import sys
 import threading
@@ -127,23 +128,19 @@ class LadderRunner(script.Listener):
         rank.clock.step_ends()
         rank.tell(ThreadEvent.STEPPED)
         try:
-            self._handle_step(optimizer)
+            own = self._optimizers.note_step(optimizer)
+            if rank.counted_optimizer is None:
+                rank.count_at(own)
+                self._begin(optimizer)
+            state = self.state
+            if state is LadderState.ENDING or state is LadderState.FINISHED:
+                return
+            if own is not rank.counted_optimizer and not self._takes_over():
+                return
+            if state is LadderState.MEASURING or not rank.bare_step_ended():
+                self._handle_event(LadderEvent.STEPPED)
         finally:
             rank.tell(ThreadEvent.SCRIPT_GOES_ON)
-
-    def _handle_step(self, optimizer: Any) -> None:
-        rank = self.rank
-        own = self._optimizers.note_step(optimizer)
-        if rank.counted_optimizer is None:
-            rank.count_at(own)
-            self._begin(optimizer)
-        state = self.state
-        if state is LadderState.ENDING or state is LadderState.FINISHED:
-            return
-        if own is not rank.counted_optimizer and not self._takes_over():
-            return
-        if state is LadderState.MEASURING or not rank.bare_step_ended():
-            self._handle_event(LadderEvent.STEPPED)
 
     def _end_step(self) -> None:
         rank = self.rank
@@ -240,31 +237,29 @@ class LadderRunner(script.Listener):
             self._publish_end("no rungs")
             return
         blocks = BlockRunner(rank, self.loops, step, rungs)
-        number, last = rank.orders.first_round, rank.orders.rounds
-        while last is None or number < rank.orders.first_round + last:
+        reason, rungs = yield from self._run_rounds(blocks, rungs)
+        if rank.orders.traces is not None:
+            yield from blocks.trace_top_rung(rungs[-1], Path(rank.orders.traces))
+        self._publish_end(reason)
+
+    def _run_rounds(
+        self, blocks: BlockRunner, rungs: tuple[str, ...]
+    ) -> Generator[None, None, tuple[str, tuple[str, ...]]]:
+        """Why they ended, and the rungs that are left."""
+        rank = self.rank
+        first, last = rank.orders.first_round, rank.orders.rounds
+        for number in itertools.count(first) if last is None else range(first, first + last):
+            is_last = False
             for visit in round_of_visits(rungs, number, rank.place.world_size):
                 outcome = yield from blocks.run_visit(visit, number)
                 if outcome.stop:
-                    yield from self._trace_steps(blocks, rungs)
-                    self._publish_end("stopped")
-                    return
-                if outcome.drop is not None and outcome.drop in rungs:
-                    rungs = tuple(name for name in rungs if name != outcome.drop)
+                    return "stopped", rungs
+                rungs = tuple(name for name in rungs if name != outcome.drop)
+                is_last = outcome.last
             rank.publish(RoundDone(number, blocks.round_seconds))
-            number += 1
-            if outcome.last:
-                yield from self._trace_steps(blocks, rungs)
-                self._publish_end("stopped")
-                return
-        yield from self._trace_steps(blocks, rungs)
-        self._publish_end("rounds done")
-
-    def _trace_steps(
-        self, blocks: BlockRunner, rungs: tuple[str, ...]
-    ) -> Generator[None, None, None]:
-        """Steps under the top rung that is left, if they are to be recorded."""
-        if self.rank.orders.traces is not None:
-            yield from blocks.trace_top_rung(rungs[-1], Path(self.rank.orders.traces))
+            if is_last:
+                return "stopped", rungs
+        return "rounds done", rungs
 
     def _warm_up(self) -> Generator[None, None, float]:
         """Take ordinary steps until they are steady; the value is the last step's seconds.

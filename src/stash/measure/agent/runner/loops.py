@@ -248,7 +248,7 @@ class Loops(script.LoopListener):
             self._seen = self._seen._replace(read_elsewhere=True)
             return feed.real()
         now = rank.clock.now
-        since, beside = now(), self.is_beside(feed)
+        since, beside = now(), not self._has_gradients() and self.is_beside(feed)
         asked = ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED
         rank.tell_at(asked, since, feed)
         try:
@@ -266,7 +266,7 @@ class Loops(script.LoopListener):
         rank, course = self._rank, feed.course or _UNKNOWN
         if feed.handed.turn == 0:
             course = _change_course(feed, first_at_pass=script.passes())
-        elif not (beside or course.trains) and self._trains_after_all(feed):
+        elif not beside and course.use is LoopUse.OTHER and self._trains_after_all(feed):
             self._seen = self._seen._replace(loaders_are_remade=True)
             course = self._let_stand(feed)
         if course.stands_for is not None:
@@ -282,7 +282,7 @@ class Loops(script.LoopListener):
             if LoopAction.SERVE_BESIDE in self._handle(feed, event):
                 return self._batch_beside(feed), None
             course = _course(feed)
-        trains, clock = course.trains, self.clock
+        trains, clock = course.use is not LoopUse.OTHER, self.clock
         if trains and (self._gap.is_open or (clock is not None and clock.paused_since is not None)):
             self._go_on(begins=feed.handed.turn == 0)
         try:
@@ -401,7 +401,8 @@ class Loops(script.LoopListener):
 
         What follows may take long, of a rank that sits a block out; after ``step_begins`` time counts again.
         """
-        self._gap.stop_waiting()
+        if self._gap.is_open:
+            self._gap.stop_waiting()
         feeds, read_beside, training = self._list_read(), self._seen.read_beside, self._rank.feeds
         self._seen = self._seen.end_step(script.bus.passes)
         for feed in feeds:

@@ -221,7 +221,14 @@ class OperatorCounter:
         for key in keys[most - 1 :]:
             rows[_REST] = rows.get(_REST, _Row()) + self._rows[key]
         return [
-            {"operator": name, "shapes": shapes, "dtype": dtype, **row._asdict()}
+            {
+                "operator": name,
+                "shapes": shapes,
+                "dtype": dtype,
+                "calls": row.calls,
+                "flops": row.flops,
+                "bytes": row.bytes,
+            }
             for (name, shapes, dtype), row in rows.items()
         ]
 

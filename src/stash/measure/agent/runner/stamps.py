@@ -226,7 +226,6 @@ class Stamps:
         """Told of each event's stage, of steps that are looked at closely."""
         self._live = None if ring is None else ring.live
         self._told: list[Told] = []
-        self._most_told = _MOST_TOLD if ring is None else 0
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
@@ -280,7 +279,6 @@ class Stamps:
         if device is None and self._device is not None:
             device = self._device.device
         self._fold()
-        self._most_told = 0
         self._device = DeviceStages(device)
         self._step.follow(self._device.record_event)
 
@@ -301,7 +299,6 @@ class Stamps:
         if event is ThreadEvent.STEP_ENDED:
             if len(told) > _MOST_OF_STEPS:
                 self._fold()
-                told = self._told
             about = self._count_step(now)
         elif event is ThreadEvent.BACKWARD_ENDED and self._handles:
             queue.sample(now)
@@ -312,7 +309,8 @@ class Stamps:
                 return
             about = about.marks
         told.append((event, now, queue.latest, about))
-        if len(told) > self._most_told or self.observers:
+        is_kept = self._device is None and self._live is None and not self.observers
+        if not is_kept or len(told) > _MOST_TOLD:
             self._fold()
 
     def _count_step(self, now: float) -> tuple[int, float, bool]:
@@ -326,8 +324,8 @@ class Stamps:
 
     def _fold(self) -> None:
         """Find out what the events that were told make of steps."""
-        told, self._told = self._told, []
-        step = self._step
+        told, step = self._told.copy(), self._step
+        self._told.clear()
         for event, now, delay, about in told:
             if event is ThreadEvent.STEP_ENDED:
                 # what follows until ``STEP_BEGINS`` is Stash's own work

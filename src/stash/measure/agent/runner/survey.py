@@ -123,9 +123,9 @@ class ForwardLook:
         """Whether the model got its inputs on the device; ``None`` if that was not seen."""
         self._device = device
         self._queue = RunQueue()
-        self._began: Any = None
+        self._begun: tuple[Any, dict[str, int]] = (None, {})
+        """When, and how many collectives had been issued."""
         self._first: Any = None
-        self._issued: dict[str, int] = {}
         self._issued_within: dict[str, int] = {}
         self._handles: list[Any] = []
 
@@ -136,8 +136,8 @@ class ForwardLook:
 
     def begin(self) -> None:
         modules = sys.modules["torch.nn.modules.module"]
-        self._began = self._now()
-        self._issued = self._issued_within = scope.collectives_begun()
+        self._issued_within = scope.collectives_begun()
+        self._begun = self._now(), self._issued_within
         self._handles = [
             modules.register_module_forward_pre_hook(private.not_compiled(self._enter_module)),
             modules.register_module_forward_hook(private.not_compiled(self._leave_module)),
@@ -161,7 +161,8 @@ class ForwardLook:
     @property
     def exchanges(self) -> bool:
         """Whether modules do within their forward passes."""
-        return any(self._issued.get(name, n) != n for name, n in self._issued_within.items())
+        _, issued = self._begun
+        return any(issued.get(name, n) != n for name, n in self._issued_within.items())
 
     def end(self) -> tuple[float, float] | None:
         """Seconds from the end of the step before, and of the whole step; ``None`` if no module was called."""
@@ -169,11 +170,11 @@ class ForwardLook:
             handle.remove()
         if self._first is None:
             return None
-        ended = self._now()
+        (began, _), ended = self._begun, self._now()
         if isinstance(ended, Instant):
-            before, step = self._began.until(self._first), self._began.until(ended)
+            before, step = began.until(self._first), began.until(ended)
             return None if before is None or step is None else (before, step)
-        return self._first - self._began, ended - self._began
+        return self._first - began, ended - began
 
 
 class Instant:

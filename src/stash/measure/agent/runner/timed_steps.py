@@ -7,7 +7,6 @@ out meanwhile, and how far collectives reach, is the caller's to set.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import operator
 import os
@@ -17,7 +16,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from statistics import median_low
-from typing import Any
+from typing import Any, TypeAlias
 
 from stash.core.ladder import UNTOUCHED
 from stash.core.measured import Block, Memory
@@ -75,53 +74,40 @@ def time_steps(
     a host that runs ahead goes on doing so, and hides in a block what it hides in the job; the caller has let a step
     go by since the queue was last waited for. Queues of other devices are empty at both ends.
     """
-    tally, feeds, stamps = own_tally(), rank.feeds, rank.stamps
+    feeds, stamps, whole = rank.feeds, rank.stamps, scope.name == "world"
     usage, before = yield from _begin_usage(feeds, settles, steps)
-    totals = [_sum_so_far(feeds, loops, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
     ledger.begin(rank.device if rank.device.type == "cuda" else None)
     clock = loops.begin_block()
-    rank.ledger.take_saving_seconds()
-    beside: list[tuple[float, float]] = []
-    while (done := len(totals)) <= steps:
-        yield
-        if most_seconds is not None and done in _LOOKS_AGAIN:
-            steps = min(steps, _count_fitting(rank, most_seconds, done, sum(clock.steps)))
-        now = rank.clock.end_of_step(settled=done == steps)
-        totals.append(_sum_so_far(feeds, loops, tally))
-        saved = rank.ledger.take_saving_seconds()
-        beside.append((rank.own_seconds, saved))
-        clock.step(now, loops.is_between_epochs, saved)
-        ledger.last_block.cut()
-    ledger.end(steps if scope.name == "world" else 0)
+    ended, taken = yield from _take_steps(rank, loops, clock, steps, most_seconds)
+    steps = len(clock.steps)
+    ledger.end(steps if whole else 0)
     loops.end_block()
     found = usage.until_now(steps / (steps + before)) | _group_facts()
-    stamped = stamps.block_steps()
-    leads = stamps.host_leads(now)
-    if scope.name == "world":
+    stamped, leads = stamps.block_steps(), stamps.host_leads(ended)
+    if whole:
         note_blind_groups(rank, issued)
     if ledger.last_block.lost:
         rank.note(
             "steps have more collectives than Stash keeps: what the last of a block are waited for is not seen"
         )
-    of_steps = (map(operator.sub, after, before) for before, after in itertools.pairwise(totals))
-    waited, counting, trying, served = zip(*of_steps, strict=True)
-    telling, saving = zip(*beside, strict=True)
+    waited, counting, trying, served, telling, saving = zip(*taken, strict=True)
     counting = own = without_preemption(counting)
     if not rank.clock.runs_ahead:  # else handing out batches costs a step no time
         told = without_preemption([*map(operator.add, telling, trying)])
         own = tuple(map(operator.add, counting, told))
     lengths = _step_lengths(rank, clock, stamped, own)
-    delays = _delay_facts(stamps, stamped) if stamps.sees_delays else {}
-    if len(stamped) == steps and delays:
-        paused = tuple(map(operator.add, clock.pauses, saving))
-        delays["step_delays"] = delays_within(delays["step_delays"], lengths, paused)
+    if stamps.sees_delays:
+        paused = [*map(operator.add, clock.pauses, saving)]
+        found |= _delay_facts(stamps, stamped, lengths, paused)
+    if stamps.sees_exchange:
+        found |= _exchange_facts(stamps, stamped)
+    waits = tuple(map(operator.sub, waited, counting))
     if feeds:
-        waits = tuple(map(operator.sub, waited, counting))
         found |= {"wait_seconds": sum(waits), "step_waits": waits}
     else:
-        delays.pop("step_wait_delays", None)
+        found.pop("step_wait_delays", None)
     if feeds and not any(feed.handed.uncounted for feed in feeds):
         found |= {"samples": sum(served) or None, "step_samples": served}
     return Block(
@@ -138,8 +124,6 @@ def time_steps(
         host_leads=tuple(map(_round_seconds, leads)),
         stage_seconds=_round_all(_sum_stages(stamped)),
         **found,
-        **delays,
-        **(_exchange_facts(stamps, stamped) if stamps.sees_exchange else {}),
     )
 
 
@@ -157,6 +141,34 @@ def _begin_usage(
     usage = Usage(feeds)
     yield
     return usage, 1
+
+
+_TakenStep: TypeAlias = tuple[float, float, float, int, float, float]
+"""Of a step: what loaders made it wait, what counting took, what trials' recording took, its samples, what telling
+Stash took, and what saving took; seconds."""
+
+
+def _take_steps(
+    rank: OwnRank, loops: Loops, clock: BlockClock, steps: int, most_seconds: float | None
+) -> Generator[None, None, tuple[float, list[_TakenStep]]]:
+    """When the last of so many steps ended, or of as many as fit ``most_seconds``, and what was read of each."""
+    tally, feeds = own_tally(), rank.feeds
+    taken: list[_TakenStep] = []
+    before = _sum_so_far(feeds, loops, tally)
+    rank.ledger.take_saving_seconds()
+    ended = clock.started
+    while (done := len(taken) + 1) <= steps:
+        yield
+        if most_seconds is not None and done in _LOOKS_AGAIN:
+            steps = min(steps, _count_fitting(rank, most_seconds, done, sum(clock.steps)))
+        ended = rank.clock.end_of_step(settled=done == steps)
+        now = _sum_so_far(feeds, loops, tally)
+        waited, counting, trying, samples = map(operator.sub, now, before)
+        before, saved = now, rank.ledger.take_saving_seconds()
+        taken.append((waited, counting, trying, int(samples), rank.own_seconds, saved))
+        clock.step(ended, loops.is_between_epochs, saved)
+        ledger.last_block.cut()
+    return ended, taken
 
 
 def _count_fitting(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
@@ -235,10 +247,17 @@ def _sum_stages(steps: Sequence[StampedStep]) -> dict[str, float]:
     return {stage.name.lower(): seconds for stage, seconds in sums.items() if seconds}
 
 
-def _delay_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
+def _delay_facts(
+    stamps: Stamps,
+    steps: Sequence[StampedStep],
+    lengths: Sequence[float],
+    paused: Sequence[float],
+) -> dict[str, Any]:
     """Fields of ``Block`` that tell for how long its threads had no core."""
+    delays = tuple(step.delay for step in steps)
+    is_whole = len(delays) == len(lengths)
     return {
-        "step_delays": tuple(step.delay for step in steps),
+        "step_delays": delays_within(delays, lengths, paused) if is_whole else delays,
         "step_wait_delays": tuple(step.input_delay for step in steps),
         "loop_delays": stamps.loop_delays(),
         "helper_cpu_seconds": stamps.helper_cpu(),

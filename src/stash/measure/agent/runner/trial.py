@@ -85,14 +85,12 @@ def time_trial(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[No
         else:
             block = yield from time_steps(rank, loops, UNTOUCHED.name, number, size, began)
         rank.agree(block, lambda blocks: rank.publish(*blocks))
-        if rank.leads:
-            seen = memory.end()
-            if seen is not None:
-                rank.publish(seen)
-                memory.written_down()
+        if rank.leads and (seen := memory.end()) is not None:
+            rank.publish(seen)
+            memory.written_down()
         feed = next(iter(rank.feeds), None)
-        loader, batches = getattr(feed, "loader", None), max(1, getattr(feed, "per_step", 1))
-        evidence = rank.place.rank, loader, batches
+        batches = max(1, getattr(feed, "per_step", 1))
+        evidence = rank.place.rank, getattr(feed, "loader", None), batches
         trial_changes.write_evidence(*evidence)
         number, done = number + 1, done + size
         spent = rank.clock.now() - began
