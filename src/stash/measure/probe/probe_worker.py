@@ -50,8 +50,6 @@ from stash.measure.probe.team import AbsentError, Team, join
 M = TypeVar("M", bound=Record)
 
 
-_FILE_BYTES = 110_000
-"""Of the files that are written to be read at random: about a picture of ImageNet."""
 Found = Sequence[Copy | DiskRead | Exchange | PartFigure | PartState | Stream | Unmeasured]
 
 _OF_ONE_NODE: dict[str, type[Record]] = {
@@ -276,7 +274,6 @@ class Run:
         """One part on this rank; whatever fails in it becomes a sentence."""
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))
-        folders = disk_reads.Folders(self.data, Path(orders.scratch), _FILE_BYTES)
         machine = computing_parts.ComputingMachine(
             cores, self.free_bytes, self.devices, self.gpu_users
         )
@@ -286,7 +283,7 @@ class Run:
                 machine, seconds, orders.products, orders.force
             ),
             "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices, left_alone),
-            "reads": lambda: disk_reads.measure(folders, seconds),
+            "reads": lambda: disk_reads.measure(self.data, Path(orders.scratch), seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),
         }
