@@ -52,15 +52,6 @@ def resolve_cluster(options: RankOptions, ranks: bool = True) -> Cluster:
     ``ranks`` says whether something is started once per device.
     """
     from stash.measure.host.gpus import count_gpus
-    from stash.measure.launcher import engines
-    from stash.measure.launcher.engines import Machine, RankRequest
+    from stash.measure.launcher.engines import choose_cluster
 
-    asked = RankRequest(
-        ranks,
-        options.nproc_per_node,
-        options.nnodes,
-        options.node_rank,
-        options.rdzv_endpoint,
-        options.rdzv_id,
-    )
-    return engines.choose_cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))
+    return choose_cluster(options, ranks, count_gpus(), len(os.sched_getaffinity(0)))

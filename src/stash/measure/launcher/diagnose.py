@@ -141,12 +141,6 @@ def find_cause(own_words: str) -> str:
     )
 
 
-def find_question(output: str) -> str:
-    """What was printed last without an end of line, as whoever waits for an answer does; empty if nothing was."""
-    last = output.rpartition("\n")[2].strip()
-    return "" if "\r" in last or len(last) > _LONGEST_CAUSE else last
-
-
 def launchers_words(output: str) -> str:
     """What the job's launcher says about its failure."""
     return output[_launcher_speaks(output) :]

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,20 +21,20 @@ from stash.core.formatting import join_names
 from stash.core.secrets import kept_words
 from stash.core.units import find_nearest
 from stash.lab.zoo.registry import workload as look_up
-from stash.measure.linux.processes import find_by_variable
-from stash.measure.protocol.orders import VARIABLE
 
 # Python processes that the agent cannot get into, since options tell them to ignore PYTHONPATH or sitecustomize.
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SHUTTING = "IES"
 """-E and -I do not look at PYTHONPATH, -S does not import ``sitecustomize``."""
-_TRAINS = b"libtorch"
-"""Part of the name of a library by which a process can train; launchers and helpers may do without Stash."""
 
 
 def python_options(words: Sequence[str]) -> str | None:
-    """Python with those of its options in a command that keep the agent out, if it has any: ``python -I``."""
+    """Python with those of its options in a command that keep the agent out, if it has any: ``python -I``.
+
+    Also where a shell is to run it, ``bash -c 'python -I train.py'``.
+    """
+    words = " ".join(words).split()
     for position, word in enumerate(words):
         if _PYTHON.fullmatch(Path(word).name):
             options = itertools.takewhile(
@@ -45,19 +44,6 @@ def python_options(words: Sequence[str]) -> str | None:
             shutting = "".join(letter for letter in _SHUTTING if letter in letters)
             if shutting:
                 return f"{Path(word).name} -{shutting}"
-    return None
-
-
-def trainer_shut_out(orders: str, proc: Path = Path("/proc")) -> str | None:
-    """The same of a live process, of the launch under these orders, that has loaded PyTorch."""
-    for number in find_by_variable(VARIABLE, orders, proc):
-        with suppress(OSError):  # it has ended
-            words = (
-                (proc / str(number) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            )
-            found = python_options(words)
-            if found is not None and _TRAINS in (proc / str(number) / "maps").read_bytes():
-                return found
     return None
 
 

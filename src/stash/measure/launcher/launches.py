@@ -25,17 +25,14 @@ from stash.measure.launcher.diagnose import (
     diagnose_early_exit,
     diagnose_lost_nodes,
     find_closed,
-    find_question,
     own_output,
 )
 from stash.measure.launcher.guarded import name_left_file, report_sentences
-from stash.measure.launcher.job import trainer_shut_out, why_shut_out
 from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
 from stash.measure.launcher.process import (
     Process,
     Request,
-    is_on_terminal,
     make_request,
     threads_of_a_rank,
 )
@@ -52,6 +49,7 @@ _GLANCE_SECONDS = 1.0
 """Between looks at the programs that run at the same time as the job."""
 _SAID_AFTER = 30.0
 """Seconds without a first step after which a note is printed."""
+_LONGEST_QUESTION = 300
 _SILENCE = 60.0
 """Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
 _SLOWER = 5.0
@@ -181,7 +179,6 @@ class Launches:
         """Of launches that leave nothing behind: when they are ended (the clock's monotonic seconds)."""
         self._measurement, self._start_process = measurement, start
         self._last: Process | None = None
-        self._asked = ""
         self._said_to_wait = False
 
     def move(self, folder: Path, watcher: Watcher) -> Launches:
@@ -275,13 +272,8 @@ class Launches:
             if clock.monotonic() - looked > _LOOK_SECONDS:
                 looked = clock.monotonic()
                 self._mention_neighbours()
-                self._pass_on_question(running)
                 self._say_that_it_waits(running, begun)
-                failure = (
-                    self._diagnose_lost(running)
-                    or self._diagnose_hung(running, pace)
-                    or self._diagnose_shut_out(running)
-                )
+                failure = self._diagnose_lost(running) or self._diagnose_hung(running, pace)
                 if failure is not None:
                     return failure
             if (late := self._diagnose_lateness()) is not None:
@@ -320,15 +312,6 @@ class Launches:
                 "the other's stalls: profile one at a time"
             )
 
-    def _pass_on_question(self, running: _Running) -> None:
-        """Show what the job asks on a terminal before it trains: its output goes to a log, what is typed to it."""
-        if not is_on_terminal() or running.last_step() is not None:
-            return
-        asked = find_question(running.process.output())
-        if asked and asked != self._asked:
-            self.say(f"the job asks: {asked}")
-        self._asked = asked
-
     def _say_that_it_waits(self, running: _Running, begun: float) -> None:
         """Say once that no step was seen yet, long before it is given up: it may be one that Stash cannot see."""
         m, silence = self._measurement, self._measurement.clock.monotonic() - begun
@@ -336,7 +319,9 @@ class Launches:
             return
         self._said_to_wait = True
         text = f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
-        self.say(f"{text}; if it trains by now, {MARK_STEPS}")
+        words = running.process.output().rpartition("\n")[2].strip()  # a question, if it asks one
+        asks = f"; it waits at: {words[-_LONGEST_QUESTION:]}" if words else ""
+        self.say(f"{text}{asks}; if it trains by now, {MARK_STEPS}")
 
     def _take_news(self, running: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""
@@ -366,13 +351,6 @@ class Launches:
     def last_words(self) -> str:
         """What the job itself printed at the end of the last launch."""
         return own_output(self._last.output()) if self._last is not None else ""
-
-    def _diagnose_shut_out(self, running: _Running) -> Diagnosis | None:
-        """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
-        if running.last_step() is not None:
-            return None
-        options = trainer_shut_out(str(running.files.orders))
-        return None if options is None else Diagnosis(why_shut_out(options), users_mistake=True)
 
     def _diagnose_lost(self, running: _Running) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""

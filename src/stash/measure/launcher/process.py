@@ -117,20 +117,6 @@ def handed_on() -> Iterator[int]:
             os.close(opened)
 
 
-def read_once() -> bool:
-    """Whether a second start finds only what the first has left."""
-    try:
-        kind = os.fstat(_STDIN).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
-
-
-def is_on_terminal() -> bool:
-    """Whether somebody can be asked."""
-    return os.isatty(_STDIN) and not _is_the_shells()
-
-
 def _is_the_shells() -> bool:
     """Whether it is a terminal that somebody else reads, as where this process was put into the background."""
     try:

@@ -34,7 +34,7 @@ from stash.measure.launcher.launches import Launches
 from stash.measure.launcher.measurement import Approach, Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import number_nodes
-from stash.measure.launcher.process import Process, Request, read_once
+from stash.measure.launcher.process import Process, Request
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.folder import RunFolder
 from stash.ui.project import read_power_price
@@ -343,10 +343,6 @@ class ProfileSession:
         m = self.measurement
         if failure is not None and self._as_typed is not None and not self.launches.steps():
             failure = combine_diagnoses(self._as_typed, failure, m.cluster.nproc)
-        has_read_all = m.launches > 1 and read_once()
-        if failure is not None and has_read_all and "EOFError" in failure.own_words:
-            advice = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
-            failure = replace(failure, sentence=f"{failure.sentence}; {advice}")
         if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
             every = m.cluster.all_devices
             m.gathered.note(
