@@ -40,17 +40,10 @@ _LAUNCHERS = (
 """In the traceback of a launcher, which only says that a rank has failed."""
 _CLOSED = re.compile(r"Sending process (\d+) closing signal")
 _USAGE = re.compile(r"usage:", re.I)
-"""What argparse, click and typer begin with, where an option is wrong …"""
+"""What argparse and click begin with, where an option is wrong …"""
 _WRONG = re.compile(r"^(?:\S[^:]{0,99}: )?error: (.+)$", re.I)
-"""… and how the first two end; the third draws a box around it."""
-_BOXED = re.compile(r"^│ +(.*?) *│$")
+"""… and how they end."""
 _NAMES_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b")
-_OF_HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
-"""Its last line, where it shows no traceback; what is wrong stands in the paragraph above."""
-_HINT = re.compile(
-    rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|Config search path:)"
-)
-_MAX_OF_HYDRA = 3
 _LAST_WORDS = 40
 """Lines among which a job says why it ends."""
 _LINES_SHOWN = 8
@@ -98,37 +91,15 @@ def own_output(output: str) -> str:
 
 
 def find_stated_cause(output: str) -> str:
-    """Why a job ended, where it printed no traceback: a wrong option, a configuration that does not fit."""
+    """What is wrong with a job's options, where it printed how it is used, and no traceback."""
     own = output[: _launcher_speaks(output)]
-    kept = "\n".join(line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line))
-    lines = kept.rstrip("\n").splitlines()[-_LAST_WORDS:]
-    if _TRACEBACK in own or not lines:
+    lines = [line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line)][-_LAST_WORDS:]
+    usage = [position for position, line in enumerate(lines) if _USAGE.match(line)]
+    if _TRACEBACK in own or not usage:
         return ""
-    if lines[-1].startswith(_OF_HYDRA):
-        text = _find_hydra_cause(lines[:-1])
-    else:
-        usage = max(
-            (position for position, line in enumerate(lines) if _USAGE.match(line)),
-            default=len(lines),
-        )
-        found = lines[usage + 1 :]
-        wrong = next((match[1] for line in found if (match := _WRONG.match(line)) is not None), "")
-        text = (
-            wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))
-        ).rstrip(".")
+    wrong = next(filter(None, map(_WRONG.match, lines[usage[-1] + 1 :])), None)
+    text = "" if wrong is None else wrong[1].rstrip(".")
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
-
-
-def _find_hydra_cause(lines: list[str]) -> str:
-    """The lines of its last paragraph that are no hints: of the one before, where that lists where it looked."""
-    found: list[str] = []
-    for line in reversed(lines):
-        if line.strip():
-            found += [] if _HINT.match(line) else [line.strip()]
-        elif found:
-            break
-    causes = list(dict.fromkeys(reversed(found)))[-_MAX_OF_HYDRA:]  # each rank prints its own
-    return " ".join(line if line.endswith(".") else f"{line}." for line in causes).rstrip(".")
 
 
 def find_cause(own_words: str) -> str:

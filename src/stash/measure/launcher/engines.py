@@ -193,7 +193,6 @@ def choose_cluster(
     # One rank alone is a plain process: a script that finds RANK set may well take its path for CUDA. Inside another
     # launcher it would find that one's, so there torchrun gives it its own.
     if nproc > 1 or nnodes > 1 or is_rank(environment):
-        meeting = {"rdzv_endpoint": asked.rdzv_endpoint, "rdzv_id": asked.rdzv_id}
-        return Cluster(nproc, nnodes, node_rank, **meeting)
+        return Cluster(nproc, nnodes, node_rank, asked.rdzv_endpoint, rdzv_id=asked.rdzv_id)
     every = count_ranks(wanted, True, devices, cores, environment)
     return Cluster(nproc, engine="local", all_devices=every)

@@ -112,8 +112,11 @@ class GatheredRun:
             case PhaseBegun():
                 self.phase = message
             case JobFacts():
-                Workload.model_validate({"command": (), "name": "", **message.known_fields()})
-                self.workload.update(message.known_fields())
+                unknown = message.facts.keys() - Workload.model_fields.keys()
+                if unknown:
+                    raise StashError(f"the job's agents reported what is unknown: {min(unknown)}")
+                Workload.model_validate({"command": (), "name": "", **message.facts})
+                self.workload.update(message.facts)
             case HostsSeen():
                 for host in message.hosts:
                     Host.model_validate(host)
