@@ -231,18 +231,7 @@ class WatchRequest:
     @classmethod
     def load(cls, folder: Path) -> WatchRequest:
         """Raises OSError, ValueError, TypeError."""
-        row = json.loads((folder / _REQUEST).read_text())
-        trace = row.get("trace")
-        wanted = (
-            None if trace is None else TraceRequest(**{**trace, "ranks": tuple(trace["ranks"])})
-        )
-        return cls(
-            int(row["number"]),
-            bool(row["paused"]),
-            wanted,
-            tuple(row.get("lines", ())),
-            row.get("recorders", ""),
-        )
+        return build_record(cls, json.loads((folder / _REQUEST).read_text()))
 
 
 _FRAME = re.compile(
