@@ -63,13 +63,6 @@ def test_options_of_the_magic_are_those_of_the_command():
     assert wishes.rungs == ("solo", "warm")
 
 
-@pytest.mark.parametrize(("budget", "seconds"), [(30, 30), ("30", 30), ("2m", 120)])
-def test_a_budget_is_read_as_on_the_command_line(budget, seconds, monkeypatch):
-    monkeypatch.setattr("stash.measure.from_python.measure_function", lambda *words: words[3])
-    wishes = profile(print, budget=budget)
-    assert wishes.budget == seconds
-
-
 @pytest.mark.parametrize("line", ["--budget", "--what 3", "--nproc-per-node 0", "--budget soon"])
 def test_other_options_are_refused(line):
     with pytest.raises(UserError):

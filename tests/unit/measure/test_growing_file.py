@@ -86,13 +86,6 @@ def test_what_follows_and_is_no_round_is_refused(target):
             load(target)
 
 
-def test_blocks_that_are_left_out_later_make_it_a_document_of_its_own(target):
-    growing = grown(target, 3)
-    fewer = after(4).model_copy(update={"blocks": tuple(b for b in BLOCKS if b.rung == "solo")})
-    growing.save_rounds(fewer)
-    assert load(target).blocks == fewer.blocks
-
-
 def test_who_takes_the_name_gets_no_round_of_ours(target):
     growing = grown(target, 2)
     save(PROFILE, target)

@@ -207,19 +207,6 @@ def event(kind="Preempt", machine="worker_1", ahead=30, **more):
     return {**fields, "NotBefore": formatdate(NOW + ahead, usegmt=True), **more}
 
 
-def test_azure_waits_for_its_first_answer_only(service):
-    service.answer = azure = Azure(slow=0.3)
-    asked = AzureNotices(clock, service.base)
-    azure.events = [event()]
-    assert asked.fetch_events() == {
-        "e1": PendingEvent("revoked", "azure", formatdate(NOW + 30, usegmt=True), NOW + 30)
-    }
-    impatient = AzureNotices(clock, service.base, patience_seconds=0.05)
-    azure.slow = 0.5
-    with pytest.raises(TimeoutError):
-        impatient.fetch_events()
-
-
 def test_of_azures_events_those_count_that_end_this_machine(service):
     service.answer = azure = Azure()
     asked = AzureNotices(clock, service.base)

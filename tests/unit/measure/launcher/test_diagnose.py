@@ -34,12 +34,6 @@ def diagnosis_of(output="", crashes=(), code=1, steps=None, batch=None, silent=(
     return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", batch, silent, left))
 
 
-def test_a_traceback_only_in_the_output_is_found_before_the_launchers():
-    found = diagnosis_of(CRASH + TORCHRUN.replace("exitcode  : -9", "exitcode  : 1"), steps={0: 12})
-    assert "ValueError: no such layer" in found.sentence
-    assert "after 12 training steps" in found.sentence
-
-
 SURVIVOR = (
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    loss.backward()\n'
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4242\n"
@@ -108,13 +102,6 @@ def test_a_shells_word_for_a_signal_is_translated():
         in diagnosis_of("Killed", code=137).sentence
     )
     assert "exit code 3 before" in diagnosis_of("no", code=3).sentence
-
-
-def test_an_exception_that_is_not_about_a_lost_peer_is_the_cause_whatever_became_of_the_others():
-    assert (
-        "ValueError: no such layer"
-        in diagnosis_of(SURVIVOR_FIRST, crashes=[CRASH], steps={0: 9}).sentence
-    )
 
 
 def test_a_rank_that_exits_is_named_with_its_code_where_the_others_only_noticed():

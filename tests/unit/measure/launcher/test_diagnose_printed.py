@@ -5,11 +5,7 @@ import pytest
 from stash.measure.launcher import diagnose
 from stash.measure.launcher.diagnose import (
     MAX_BYTES,
-    find_closed,
-    find_errors,
     last_traceback,
-    launchers_words,
-    own_output,
     read_tail,
 )
 
@@ -30,27 +26,12 @@ def test_of_a_log_its_end_is_read(tmp_path):
     assert len(read_tail(log)) == MAX_BYTES
 
 
-def test_the_jobs_own_last_lines_are_told_from_its_launchers():
-    log = "usage: train.py\n\ntrain.py: error: no\n" + LAUNCHER
-    assert own_output(log) == "usage: train.py\ntrain.py: error: no"
-    assert launchers_words(log) == LAUNCHER
-    assert launchers_words("only the job") == ""
-
-
 def test_a_traceback_is_found_before_the_launchers_and_behind_a_ranks_prefix():
     prefixed = "".join(f"[rank0]: {line}" for line in CRASH.splitlines(keepends=True))
     assert last_traceback("words\n" + CRASH + LAUNCHER) == CRASH
     assert last_traceback(prefixed + LAUNCHER) == CRASH
     assert last_traceback(CRASH.replace("no", "earlier") + "caught\n" + CRASH) == CRASH
     assert last_traceback(LAUNCHER) == ""
-
-
-def test_errors_are_what_a_traceback_says_without_the_source():
-    assert find_errors(CRASH) == ["ValueError: no"]
-
-
-def test_the_ranks_that_torchrun_ended_itself_are_known():
-    assert find_closed("W1120 api.py:897] Sending process 71 closing signal SIGTERM\n") == {71}
 
 
 STATED = {

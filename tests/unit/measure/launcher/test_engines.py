@@ -45,29 +45,10 @@ def placed(
     return choose_cluster(RankOptions(**asked), ranks, devices, cores, environment or {})
 
 
-def test_a_job_that_is_started_per_device_is_torchruns():
-    assert placed() == Cluster(4, 1, engine="torchrun")
-    assert placed(devices=0).nproc == 2
-
-
 def test_what_was_typed_is_one_process_unless_more_are_asked_for():
     assert placed(ranks=False) == Cluster(1, 1, engine="local", all_devices=4)
     assert placed(ranks=False, nproc_per_node=1) == Cluster(1, 1, engine="local")
     assert placed(ranks=False, nproc_per_node=2) == Cluster(2, 1, engine="torchrun")
-
-
-def test_several_nodes_have_ranks_on_all_devices():
-    several = placed(ranks=False, nnodes=2, node_rank=0, rdzv_endpoint="a:1")
-    assert (several.nproc, several.engine) == (4, "torchrun")
-    assert placed(ranks=False, environment=SLURM).nproc == 4
-
-
-@pytest.mark.parametrize(
-    "asked", [{}, {"nproc_per_node": 1}, {"nnodes": 1}, {"environment": {"HOME": "/"}}]
-)
-def test_one_rank_is_a_plain_process_whatever_the_job_is(asked):
-    assert placed(devices=1, **asked) == Cluster(1, 1, engine="local")
-    assert placed(devices=0, cores=1, **asked) == Cluster(1, 1, engine="local")
 
 
 def test_inside_a_launcher_this_process_is_one_rank_already_unless_other_numbers_are_asked_for():

@@ -68,20 +68,6 @@ def test_a_third_round_is_waited_for_as_fewer_give_no_verdict(seconds, rounds):
     assert len({block.round for block in result.profile.blocks}) == rounds
 
 
-def test_live_progress_sees_a_profile_after_each_round():
-    seen = []
-    one, _ = expedition(even_agents())
-    one.measure_job(seen.append)
-    assert [moment.phase for moment in seen[:2]] == ["starting", "warm-up"]
-    rounds = [
-        len({block.round for block in moment.profile.blocks})
-        for moment in seen
-        if moment.profile is not None
-    ]
-    assert rounds == sorted(rounds)
-    assert rounds[-1] >= 3
-
-
 def loop_of(rounds, steps):
     """A script whose loop ends by itself after so many rounds and steps."""
 
@@ -202,13 +188,6 @@ def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole
     assert note.endswith("only steps of the whole job were measured")
 
 
-def test_a_script_that_fails_in_steps_of_the_whole_job_has_failed():
-    fails = ending(Rank(1, 0, 1, "cpu"), PhaseBegun("node", 0), 20, error="TypeError: no batch")
-    result, started = run(fails, rungs=("solo", "crowd", "node", "warm"))
-    assert len(started) == 1
-    assert "TypeError: no batch" in result.failure.sentence
-
-
 def fails_at_start(error, *acts):
     return ending(*acts, ladder=None, error=error)
 
@@ -246,11 +225,6 @@ def test_if_it_fails_again_both_errors_are_told_the_first_one_first():
             < text.index("started again by torchrun, as 2 ranks")
             < text.index(NO_CUDA)
         )
-
-
-def test_an_error_after_steps_as_ranks_stands_alone():
-    result, _ = run(fails_at_start(WANTS_RANK), fails_at_start(NO_CUDA, 7), cluster=TYPED)
-    assert result.failure.sentence == f"train.py failed after 7 training steps: {NO_CUDA}"
 
 
 def no_group(orders, process):
