@@ -148,7 +148,7 @@ class Neighbours:
 @register_record
 @dataclass(frozen=True)
 class Invitation:
-    """Where a launcher listens for others, by UDP, and the key by which it knows them."""
+    """Where a launcher listens for others, by TCP, and the key by which it knows them."""
 
     host: str
     port: int
