@@ -55,7 +55,9 @@ class GrowingFile:
         profile = profile.model_copy(update={"ended": _KILLED})
         try:
             last = self.last if self.has_file and not self.needs_free_name else None
-            if last is None or not _begins_alike(last, profile):
+            # a rung may have been left out since
+            end = 0 if last is None else len(last.blocks)
+            if last is None or not end or profile.blocks[end - 1 : end] != last.blocks[-1:]:
                 self._begin_file(profile)
             elif self._is_ours():
                 self._append_rounds(profile, last)
@@ -100,12 +102,6 @@ class GrowingFile:
         line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
         add_lines(self._file, line)
         self._left = _identity(os.fstat(self._file))
-
-
-def _begins_alike(last: Profile, profile: Profile) -> bool:
-    """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
-    before = last.blocks
-    return bool(before) and profile.blocks[len(before) - 1 : len(before)] == before[-1:]
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:

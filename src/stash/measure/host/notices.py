@@ -94,7 +94,6 @@ class NoticeService:
     name: ClassVar[str]
     pause_seconds: ClassVar[float]
     clock: NoticeClock
-    base: str = LINK_LOCAL
 
     def fetch_events(self) -> PendingEvents:
         """All that is pending."""
@@ -131,7 +130,7 @@ class AwsNotices(NoticeService):
 
     def _get_answer(self, path: str) -> ServiceAnswer:
         """With the token, and with a new one should it have expired."""
-        url = f"{self.base}/latest/meta-data/{path}"
+        url = f"{LINK_LOCAL}/latest/meta-data/{path}"
         for is_last in (False, True):
             token = {"X-aws-ec2-metadata-token": self._token or self._renew_token()}
             answer = answer_over_http(url, token, "GET", _SOON_SECONDS)
@@ -141,9 +140,10 @@ class AwsNotices(NoticeService):
         return _check_answer(answer, http.client.NOT_FOUND)
 
     def _renew_token(self) -> str:
-        url = AWS_TOKEN.url.replace(LINK_LOCAL, self.base)
         hours = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
-        answer = _check_answer(answer_over_http(url, hours, AWS_TOKEN.method, _SOON_SECONDS))
+        answer = _check_answer(
+            answer_over_http(AWS_TOKEN.url, hours, AWS_TOKEN.method, _SOON_SECONDS)
+        )
         self._token = answer.body.strip()
         return self._token
 
@@ -162,7 +162,7 @@ class GcpNotices(NoticeService):
     _etag: str | None = None
 
     def fetch_events(self) -> PendingEvents:
-        url, patience = f"{self.base}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
+        url, patience = f"{LINK_LOCAL}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
         # the first question asks for what is, later ones for what changes
         if self._etag is not None:
             url += f"?wait_for_change=true&timeout_sec={self.wait_seconds}&last_etag={quote(self._etag, safe='')}"
@@ -218,7 +218,7 @@ class AzureNotices(NoticeService):
         return found
 
     def _get_answer(self, path: str, version: str, seconds: float | None = None) -> ServiceAnswer:
-        url = f"{self.base}/metadata/{path}?api-version={version}"
+        url = f"{LINK_LOCAL}/metadata/{path}?api-version={version}"
         answer = answer_over_http(url, {"Metadata": "true"}, "GET", seconds or _SOON_SECONDS)
         return _check_answer(answer)
 

@@ -88,21 +88,17 @@ class Bystanders:
             self._seconds += now - self._looked
             handed_on: dict[int, int] = defaultdict(int)
             for number, gone in self._before.items():
-                if number not in found:  # whoever waited for it has its ticks now
-                    handed_on[self._find_heir(gone, found)] += gone.ticks
+                if number not in found:  # the nearest above it that is there has its ticks now
+                    heir = gone.parent  # parents may have ended with their children
+                    while heir not in found and heir in self._before:
+                        heir = self._before[heir].parent
+                    handed_on[heir] += gone.ticks
             for number, process in found.items():
                 before = self._before[number].ticks if number in self._before else 0
                 since = process.ticks - before - handed_on[number]
                 if since > 0:
                     self._used[self._name_process(number)] += since / _TICKS
         self._before, self._looked = found, now
-
-    def _find_heir(self, gone: Status, found: Mapping[int, Status]) -> int:
-        """The nearest process above one that has ended which has not: parents may have ended with their children."""
-        number = gone.parent
-        while number not in found and number in self._before:
-            number = self._before[number].parent
-        return number
 
     def _name_process(self, number: int) -> str:
         folder = self._proc / str(number)

@@ -28,7 +28,9 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -228,6 +230,18 @@ def is_run(folder: Path) -> bool:
         return False
 
 
+def list_runs(place: Path, names: str) -> list[Path]:
+    """Folders of such names in a place that all users write to, which launchers of this user have made."""
+    found = []
+    for folder in place.glob(names):
+        with suppress(OSError):  # gone by now
+            status = folder.lstat()
+            is_mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if is_mine and is_run(folder):
+                found.append(folder)
+    return sorted(found)
+
+
 def has_owner(folder: Path) -> bool | None:
     """Whether the owner of a run's folder lives; a folder that is gone has none. None if that is unknown."""
     try:
@@ -254,15 +268,10 @@ def has_owner(folder: Path) -> bool | None:
 def machine_of(folder: Path) -> str:
     """The name of the machine whose launcher owns, or owned, a run's folder; empty if it does not say."""
     try:
-        return (
-            (folder / _FILE)
-            .read_bytes()
-            .removeprefix(_OWNED)
-            .partition(_OF)[2]
-            .decode(errors="replace")
-        )
+        owner = (folder / _FILE).read_bytes()
     except OSError:
         return ""
+    return owner.removeprefix(_OWNED).partition(_OF)[2].decode(errors="replace")
 
 
 def host_name() -> bytes:
