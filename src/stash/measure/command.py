@@ -194,7 +194,7 @@ def own_job(words: Split, verb: str) -> Job:
 def _measure_live(
     session: ProfileSession, probe: Probe | None, file: GrowingFile, quiet: bool
 ) -> Result:
-    """Measure; every finished round is shown, and in the file at once.
+    """Measure; every finished round is shown, and saved.
 
     What shows and judges takes longer to load than the script to start: it is loaded while that imports its own.
     """
@@ -219,7 +219,8 @@ def _measure_live(
             begin_progress().show(moment)
 
         result = session.measure_job(watch)
-    file.close(discard=result.profile is None and not result.interrupted)
+    if result.profile is None and not result.interrupted:
+        file.discard()
     if result.interrupted and result.profile is None:
         return replace(result, profile=file.last)  # while what was measured was handed over
     return (

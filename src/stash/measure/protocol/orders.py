@@ -71,9 +71,8 @@ class Orders:
 
     def write(self) -> Path:
         """Put the orders into the launch's folder; the value is their file, never seen half written."""
-        draft = self.files.orders.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(asdict(self)))
-        return draft.rename(self.files.orders)
+        write_json_whole(self.files.orders, asdict(self))
+        return self.files.orders
 
 
 _OVERRUN = 1.1

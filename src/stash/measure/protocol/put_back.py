@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from stash.core.files import write_whole
 from stash.measure.protocol.file_backup import BackupEntry, entries_of
 from stash.measure.protocol.folder import backup_places, claim, has_owner, list_runs, lock
 
@@ -95,9 +96,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
             )
             undone.insert(0, kept)
     if undone:
-        draft = ledger.with_suffix(".new")
-        draft.write_text("".join(json.dumps(asdict(kept)) + "\n" for kept in undone))
-        draft.replace(ledger)
+        write_whole(ledger, "".join(json.dumps(asdict(kept)) + "\n" for kept in undone), mode=0o600)
     else:
         ledger.unlink(missing_ok=True)
     for attic in {os.path.dirname(kept.other) for kept in entries if kept.how == "aside"}:
