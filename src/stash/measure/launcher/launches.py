@@ -105,8 +105,7 @@ class _Running:
 
     def end_whole(self) -> None:
         """Its ranks are done: nothing of the job may follow on their end."""
-        waiting = self.files.list_waiting().items()
-        codes = self.process.finish([number for number, exits in waiting if exits])
+        codes = self.process.finish(self.files.list_marked("exiting"))
         self.finish = _Finish(codes, together=self.ended is not None or self.all_wait())
 
     def steps_by_rank(self) -> dict[int, int]:
@@ -121,13 +120,14 @@ class _Running:
 
     def is_done(self, now: float) -> bool:
         """Whether every rank waits to be ended, or should by now."""
-        exiting = self.files.exiting_since()
+        exiting = min(self.files.list_marked("exiting").values(), default=None)
         return min(self.ended or now, exiting or now) < now - _SHUTDOWN_SECONDS or self.all_wait()
 
     def all_wait(self) -> bool:
         """Whether every rank waits to be ended."""
         ranks = {beat.pid for beat in self.process.beats().values()}
-        return bool(ranks) and ranks <= self.files.list_waiting().keys()
+        waiting = self.files.list_marked("finished") | self.files.list_marked("exiting")
+        return bool(ranks) and ranks <= waiting.keys()
 
     def left_early(self) -> tuple[int, int] | None:
         """The first rank that ended by itself, with its exit code, if not all ended together and well."""
@@ -240,7 +240,7 @@ class Launches:
             report = put_back(running.files.kept) + put_back(running.files.kept_here)
             m.gathered.note(*report_sentences(replace(report, new=())))
             m.gathered.left_files.update(dict.fromkeys(map(name_left_file, report.new)))
-            others = running.files.count_extras()
+            others = len(running.files.list_marked("extra"))
             many = "another process" if others == 1 else f"{others} other processes"
             if others:
                 m.gathered.note(

@@ -232,7 +232,7 @@ def no_group(orders, process):
     process.step(1)
     process.tell(PhaseBegun("warm-up"), LadderEnded("no process group"))
     while True:
-        orders.files.finished_file().touch()
+        orders.files.mark("finished")
         yield
 
 
@@ -279,7 +279,7 @@ def test_after_a_step_nothing_else_is_tried():
 
 def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mentioned():
     def two_trainers(orders, process):
-        orders.files.extra_file().touch()
+        orders.files.mark("extra")
         yield from even_agents()(orders, process)
         while True:  # the other one trains on
             yield
