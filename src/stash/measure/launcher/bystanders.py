@@ -97,19 +97,14 @@ class Bystanders:
                 before = self._before[number].ticks if number in self._before else 0
                 since = process.ticks - before - handed_on[number]
                 if since > 0:
-                    self._used[self._name_process(number)] += since / _TICKS
+                    name, words = "", []
+                    with suppress(OSError):
+                        folder = self._proc / str(number)
+                        name = (folder / "comm").read_text(errors="replace").strip()
+                        words = (folder / "cmdline").read_text(errors="replace").split("\0")
+                    name = program_name(list(filter(None, words))) or name or "unknown"
+                    self._used[name[:40]] += since / _TICKS
         self._before, self._looked = found, now
-
-    def _name_process(self, number: int) -> str:
-        folder = self._proc / str(number)
-        name, words = "", []
-        with suppress(OSError):
-            name = (folder / "comm").read_text(errors="replace").strip()
-            words = [
-                word.decode(errors="replace")
-                for word in (folder / "cmdline").read_bytes().split(b"\0")
-            ]
-        return (program_name([word for word in words if word]) or name or "unknown")[:40]
 
     def list_programs(self) -> tuple[OtherProgram, ...]:
         """The busiest, with the cores that each used on average."""

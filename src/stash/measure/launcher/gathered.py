@@ -25,7 +25,7 @@ from stash.core.measured import (
 )
 from stash.core.records.base import first_mistake, utc_now
 from stash.core.records.host import Host
-from stash.core.records.profile import Profile, RankLedger, Settings, Workload
+from stash.core.records.profile import Profile, RankLedger, Workload
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
     HostsSeen,
@@ -170,15 +170,8 @@ class GatheredRun:
         """Add sentences for the profile's reader, each once."""
         self.notes.extend(text for text in texts if text not in self.notes)
 
-    def profile(
-        self,
-        settings: Settings,
-        job: Workload,
-        ended: str,
-        elapsed: float,
-        before: float | None = None,
-    ) -> Profile:
-        """The artefact of what was gathered; ``elapsed`` seconds, of which ``before`` passed until the first block.
+    def profile(self, job: Workload, **known: Any) -> Profile:
+        """The artefact of what was gathered, with what else of it is ``known``.
 
         Raises StashError if what follows from it cannot be.
         """
@@ -190,21 +183,18 @@ class GatheredRun:
             hosts=self._make_hosts(),
             ranks=_by_key(self.ranks),
             software=self.software,
-            settings=settings,
             blocks=tuple(self.blocks),
             rates=tuple(self.rates),
             collectives=tuple(self.collectives),
             skipped=tuple(Skipped(rung=rung, why=why) for rung, why in skipped.items()),
             notes=tuple(self.notes),
             left_files=tuple(self.left_files)[:MOST_LEFT_FILES],
-            ended=ended,
-            elapsed_seconds=elapsed,
-            seconds_before_blocks=before,
             launches=_by_key(self.steps_of),
             workers=tuple(self.workers),
             passes=tuple(self.passes),
             memory=_by_key(self.memory),
             ledgers=_by_key(self.ledgers),
+            **known,
         )
 
     def _make_hosts(self) -> tuple[Host, ...]:
@@ -220,7 +210,12 @@ class GatheredRun:
         facts = {**job.model_dump(), **self.workload}
         facts |= disk_facts(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
-        facts["unrecorded"] = _still_unrecorded(facts)
+        # one of a job that was started in several ways may have what another lacks
+        spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
+        recorded = {"operators": bool(facts["operators"]), "ready_steps": spread}
+        facts["unrecorded"] = {
+            name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)
+        }
         try:
             return Workload.model_validate(facts)
         except ValidationError as error:
@@ -234,13 +229,6 @@ def _by_key(records: Mapping[int, T]) -> tuple[T, ...]:
 
 def _impossible_error(error: ValidationError, kind: str) -> StashError:
     return StashError(f"the job's agents reported what cannot be: {first_mistake(error, kind)}")
-
-
-def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
-    """What no launch recorded; one of a job that was started in several ways may have what another lacks."""
-    spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
-    recorded = {"operators": bool(facts["operators"]), "ready_steps": spread}
-    return {name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)}
 
 
 def _merge_memory(before: Memory | None, seen: Memory) -> Memory:

@@ -15,7 +15,7 @@ OWN = ProbeOrders("folder", "scratch", 45.0)
 
 
 def team(rank, store):
-    return Team(store, rank, 2, {"GROUP_RANK": str(rank)})
+    return Team(store, rank, 2, node=rank)
 
 
 def test_node_0_decides_for_all():
