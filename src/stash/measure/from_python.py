@@ -37,7 +37,7 @@ def profile(
     variables: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Profile:
-    """Profile ``train(*args, **kwargs)`` in a process of its own, or in several, and return the profile.
+    """Profile ``train(*args, **kwargs)`` in a process of its own, or in several.
 
     The function is what a script's ``main`` would be: it builds model and loader, and loops. Or it is the text of a
     loop, with the ``variables`` that it names (``globals()``), of which the process gets copies. It runs in one new

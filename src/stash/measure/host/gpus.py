@@ -63,11 +63,6 @@ _SPEED_FIELD = 90
 _SWITCH = 2
 """NVML_NVLINK_DEVICE_TYPE_SWITCH."""
 _NOWHERE = "0000:00:00.0"
-# One lane and direction by nvmlNvlinkVersion_t, which is an enumeration and not the version's number (nvml.h;
-# open-mpi/hwloc issue 658). Speeds: NVIDIA's architecture papers of P100 (4 lanes, 160 GB/s both ways), V100 (6,
-# 300), H100 (18, 900) and B200 (18, 1800). 3.0 and 3.1 are left out: A100's lanes carry 25 GB/s, GA102's 14.
-_BYTES_PER_SECOND = {1: 20e9, 2: 25e9, 3: 25e9, 6: 25e9, 7: 50e9}
-
 Ask = Callable[..., Any]
 """Asks NVML a question about one GPU; ``None`` where it has no answer."""
 
@@ -115,11 +110,9 @@ def read_lanes(ask: Ask) -> Lanes | None:
             # in a virtual machine that does not see its switches, the address is all ones or all zeros
             ends.append(None if bus is None or bus == _NOWHERE or bus.startswith("ffff") else bus)
     stated = ask("nvmlDeviceGetFieldValues", [_SPEED_FIELD])
-    if stated is not None and stated[0].nvmlReturn == 0 and stated[0].value.uiVal:
-        return Lanes(tuple(ends), len(active) * float(stated[0].value.uiVal) * 1e6)
-    speeds = [_BYTES_PER_SECOND.get(ask("nvmlDeviceGetNvLinkVersion", lane)) for lane in active]
-    known = [speed for speed in speeds if speed is not None]
-    return Lanes(tuple(ends), sum(known) if len(known) == len(speeds) else None)
+    if stated is None or stated[0].nvmlReturn != 0 or not stated[0].value.uiVal:
+        return Lanes(tuple(ends), None)
+    return Lanes(tuple(ends), len(active) * float(stated[0].value.uiVal) * 1e6)
 
 
 def decode_text(value: str | bytes) -> str:

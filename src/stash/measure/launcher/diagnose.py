@@ -222,7 +222,6 @@ class Evidence:
     steps: Mapping[int, int]
     """Optimizer steps each rank had taken."""
     title: str
-    batch: int | None = None
     silent: Sequence[int] = ()
     """Ranks that were gone without a traceback."""
     left: tuple[int, str] | None = None
@@ -294,9 +293,8 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
     words = find_errors(own) if own else own_output(evidence.output).splitlines()
     all_words = [*words, *find_errors(launchers_words(evidence.output))]
     if any(map(_MEMORY.match, words)):
-        half = (evidence.batch or 0) // 2
-        smaller = f"try --batch {half}" if half else "use a smaller batch"
-        return Diagnosis(f"{evidence.title} ran out of memory {evidence.moment}; {smaller}", own)
+        memory = f"{evidence.title} ran out of memory {evidence.moment}; use a smaller batch"
+        return Diagnosis(memory, own)
     if any(map(_SHARED_MEMORY.search, [own, *words])):
         return Diagnosis(
             f"{evidence.title} could not use shared memory {evidence.moment}: /dev/shm is missing, full or not "

@@ -109,13 +109,6 @@ class Job:
         """Whether it is one of Stash's own workloads, which train on every device."""
         return self.target == _ZOO
 
-    @property
-    def batch(self) -> int | None:
-        """The batch of a workload, which Stash's own --batch can change."""
-        if not self.is_zoo_workload or "--batch" not in self.arguments:
-            return None
-        return int(self.arguments[self.arguments.index("--batch") + 1])
-
 
 def name_command(words: tuple[str, ...]) -> str:
     """What a launcher's command is about: the script or module that it starts, or itself if that cannot be seen."""

@@ -436,6 +436,5 @@ class Launches:
                 steps=running.steps_by_rank(),
                 left=running.peers.left if running.peers is not None else None,
                 title=job.title,
-                batch=job.batch,
             )
         )

@@ -279,10 +279,7 @@ def _read(
     direct: bool = False,
     readers: int = 1,
 ) -> tuple[DiskRead | Unmeasured, int]:
-    """(the record, how many pieces were read) past the page cache (``direct``), through the emptied or the full one.
-
-    Before a warm read a first unmeasured pass makes sure that all of it is cached.
-    """
+    """(the record, how many pieces were read) past the page cache (``direct``), through the emptied or the full one."""
 
     def unmeasured(why: str, read: int = 0) -> tuple[Unmeasured, int]:
         return Unmeasured(link=link, why=why), read
@@ -290,7 +287,7 @@ def _read(
     try:
         if cold:
             evict_pieces(wanted)
-        else:
+        else:  # a first unmeasured pass makes sure that all of it is cached
             seconds /= 2
             wanted = wanted[: read_pieces(wanted, seconds)[1]]
         cached = resident_fraction(wanted)

@@ -66,10 +66,8 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     users = [kept.other for kept in entries if kept.how == "moved"]
     moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
     for kept in reversed(_order_entries(entries, moves)):
-        above = (each.path for each in undone if each.how == "moved")
-        waits = kept.how not in ("new", "early", "left") and any(
-            _is_in(kept.path, folder) for folder in above
-        )
+        above = [each.path for each in undone if each.how == "moved"]
+        waits = kept.how not in ("new", "early", "left") and _is_in_any(kept.path, above)
         if not waits and not is_to_undo(kept):
             continue
         try:
@@ -81,9 +79,8 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 if kept.how == "moved":
                     jobs += _make_way(kept.path)
                     moved_back.add(kept)
-                if kept.how == "whole" and any(
-                    _is_in(folder, kept.path) and os.path.lexists(folder) for folder in users
-                ):
+                there = filter(os.path.lexists, users)
+                if kept.how == "whole" and any(_is_in(folder, kept.path) for folder in there):
                     raise OSError(
                         errno.ENOTEMPTY, "a folder that was there before the run is in it"
                     )
@@ -95,10 +92,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)"
             )
             undone.insert(0, kept)
-    if undone:
-        write_whole(ledger, "".join(json.dumps(asdict(kept)) + "\n" for kept in undone), mode=0o600)
-    else:
-        ledger.unlink(missing_ok=True)
+    _keep_undone(ledger, undone)
     for attic in {os.path.dirname(kept.other) for kept in entries if kept.how == "aside"}:
         with suppress(OSError):  # not empty: somebody's file could not be put back
             os.rmdir(attic)
@@ -110,6 +104,14 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored = [path for path in restored if os.path.lexists(path)]
     new = _distinct(jobs + _list_new(seen))
     return RestoreReport(_distinct(restored), _distinct(unprotected), new)
+
+
+def _keep_undone(ledger: Path, undone: list[BackupEntry]) -> None:
+    """In the ledger there stays what is still to be undone."""
+    if undone:
+        write_whole(ledger, "".join(json.dumps(asdict(kept)) + "\n" for kept in undone), mode=0o600)
+    else:
+        ledger.unlink(missing_ok=True)
 
 
 def _list_new(seen: list[BackupEntry]) -> list[str]:
@@ -157,6 +159,10 @@ def _order_entries(
 
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep)
+
+
+def _is_in_any(path: str, folders: list[str]) -> bool:
+    return any(_is_in(path, folder) for folder in folders)
 
 
 def is_to_undo(kept: BackupEntry) -> bool:

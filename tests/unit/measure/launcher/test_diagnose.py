@@ -30,8 +30,8 @@ Traceback (most recent call last):
 CRASH = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no such layer\n'
 
 
-def diagnosis_of(output="", crashes=(), code=1, steps=None, batch=None, silent=(), left=None):
-    return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", batch, silent, left))
+def diagnosis_of(output="", crashes=(), code=1, steps=None, silent=(), left=None):
+    return diagnose(Evidence(code, crashes, output, steps or {}, "train.py", silent, left))
 
 
 SURVIVOR = (
@@ -122,7 +122,7 @@ def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_becau
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "try --batch 32"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "use a smaller batch"),
         (
             "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory",
             "ran out of memory",
@@ -135,9 +135,7 @@ def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_becau
 def test_common_failures_come_with_what_to_do(words, sentence):
     assert (
         sentence
-        in diagnosis_of(
-            crashes=[f"Traceback (most recent call last):\n  x\n{words}\n"], batch=64
-        ).sentence
+        in diagnosis_of(crashes=[f"Traceback (most recent call last):\n  x\n{words}\n"]).sentence
     )
 
 
@@ -198,8 +196,8 @@ def test_a_hint_that_is_printed_is_not_the_failure(hint):
 )
 def test_a_job_that_could_only_print_its_error_is_understood(words):
     assert (
-        "ran out of memory before its first training step; try --batch 4"
-        in diagnosis_of(words, code=1, batch=8).sentence
+        "ran out of memory before its first training step; use a smaller batch"
+        in diagnosis_of(words).sentence
     )
 
 

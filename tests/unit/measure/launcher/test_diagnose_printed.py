@@ -5,7 +5,6 @@ import pytest
 from stash.measure.launcher import diagnose
 from stash.measure.launcher.diagnose import (
     MAX_BYTES,
-    last_traceback,
     read_tail,
 )
 
@@ -24,14 +23,6 @@ def test_of_a_log_its_end_is_read(tmp_path):
     log.write_bytes(b"\xe9" * MAX_BYTES + b"the end")
     assert read_tail(log).endswith("the end")
     assert len(read_tail(log)) == MAX_BYTES
-
-
-def test_a_traceback_is_found_before_the_launchers_and_behind_a_ranks_prefix():
-    prefixed = "".join(f"[rank0]: {line}" for line in CRASH.splitlines(keepends=True))
-    assert last_traceback("words\n" + CRASH + LAUNCHER) == CRASH
-    assert last_traceback(prefixed + LAUNCHER) == CRASH
-    assert last_traceback(CRASH.replace("no", "earlier") + "caught\n" + CRASH) == CRASH
-    assert last_traceback(LAUNCHER) == ""
 
 
 STATED = {
