@@ -15,7 +15,7 @@ from stash.core.membership import LOOPBACK
 from stash.core.parsers import node_names
 from stash.core.units import format_count
 from stash.measure.launcher.job import Job
-from stash.measure.ranks import RankOptions
+from stash.measure.launcher.rank_options import RankOptions
 
 CommandLine = tuple[str, ...]
 

@@ -77,7 +77,7 @@ def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path):
         tmp_path,
         FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next"),
     )
-    until((tmp_path / "pid").exists)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     # WHEN the launch is finished, the program's own end included
     codes = process.finish([int((tmp_path / "pid").read_text())])
     # THEN its exit code is known, and the next line was never run
