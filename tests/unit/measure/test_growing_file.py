@@ -42,7 +42,7 @@ def target(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch):
+def save_every_round(monkeypatch):
     monkeypatch.setattr(growing_file, "_PAUSES", 0.0)
 
 
@@ -53,7 +53,7 @@ def grown(target, rounds=ROUNDS):
     return growing
 
 
-def lengthened(target):
+def append_rounds(target):
     """A file as earlier versions left it: a line for each further round."""
     save(after(1), target)
     with target.open("a") as file:
@@ -72,7 +72,7 @@ def test_every_round_is_in_the_file_at_once(target):
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
 def test_a_line_that_was_cut_short_is_left_out(target, cut):
-    lengthened(target)
+    append_rounds(target)
     os.truncate(target, target.stat().st_size - cut)
     assert load(target).blocks == after(ROUNDS - 1).blocks
 
@@ -86,7 +86,7 @@ def test_what_follows_and_is_no_round_is_refused(target):
         '{"blocks": {"round": 5}}\n',
         "nonsense\n",
     ):
-        lengthened(target)
+        append_rounds(target)
         with target.open("a") as file:
             file.write(more)
         with pytest.raises(ArtefactError):

@@ -116,7 +116,7 @@ class GatheredRun:
             case HostsSeen():
                 for host in message.hosts:
                     Host.model_validate(host)
-                self.hosts = self.hosts or message.hosts
+                self.hosts[:] = self.hosts or message.hosts
             case SoftwareSeen():
                 self.software.update(message.versions)
             case LadderChosen():
@@ -181,7 +181,7 @@ class GatheredRun:
             created=utc_now(),
             workload=self._make_workload(job),
             hosts=self._make_hosts(),
-            ranks=_by_key(self.ranks),
+            ranks=_sort_records(self.ranks),
             software=self.software,
             blocks=tuple(self.blocks),
             rates=tuple(self.rates),
@@ -189,11 +189,11 @@ class GatheredRun:
             skipped=tuple(Skipped(rung=rung, why=why) for rung, why in skipped.items()),
             notes=tuple(self.notes),
             left_files=tuple(self.left_files)[:MOST_LEFT_FILES],
-            launches=_by_key(self.steps_of),
+            launches=_sort_records(self.steps_of),
             workers=tuple(self.workers),
             passes=tuple(self.passes),
-            memory=_by_key(self.memory),
-            ledgers=_by_key(self.ledgers),
+            memory=_sort_records(self.memory),
+            ledgers=_sort_records(self.ledgers),
             **known,
         )
 
@@ -222,7 +222,7 @@ class GatheredRun:
             raise _impossible_error(error, "workload") from None
 
 
-def _by_key(records: Mapping[int, T]) -> tuple[T, ...]:
+def _sort_records(records: Mapping[int, T]) -> tuple[T, ...]:
     """In the order of their ranks, or launches."""
     return tuple(records[key] for key in sorted(records))
 

@@ -281,7 +281,7 @@ def _read(
 ) -> tuple[DiskRead | Unmeasured, int]:
     """(the record, how many pieces were read) past the page cache (``direct``), through the emptied or the full one."""
 
-    def unmeasured(why: str, read: int = 0) -> tuple[Unmeasured, int]:
+    def give_reason(why: str, read: int = 0) -> tuple[Unmeasured, int]:
         return Unmeasured(link=link, why=why), read
 
     try:
@@ -293,18 +293,18 @@ def _read(
         cached = resident_fraction(wanted)
         if cold and not direct and cached is not None and cached > COLD_ENOUGH:
             kept = f"{cached:.0%} of the pages stay in the page cache when dropped"
-            return unmeasured(f"{kept}, as on a file system kept in memory", len(wanted))
+            return give_reason(f"{kept}, as on a file system kept in memory", len(wanted))
         marks, read = read_pieces(wanted, seconds, readers, direct)
     except OSError as error:
         what = f"{error.strerror or error}"
         if direct:
-            return unmeasured(f"{chosen.where} cannot be read past the page cache ({what})")
-        return unmeasured(f"a file could not be read: {what}")
+            return give_reason(f"{chosen.where} cannot be read past the page cache ({what})")
+        return give_reason(f"a file could not be read: {what}")
     pattern = link.split()[1]
     by_piece = wanted[0].bytes if cold and pattern == "sequential" else None
     timing = split_run(marks, cold, by_piece)
     if timing is None:
-        return unmeasured("too little was read in time; give a larger --budget", read)
+        return give_reason("too little was read in time; give a larger --budget", read)
     record = DiskRead(
         pattern=pattern,
         cold=cold,

@@ -247,7 +247,7 @@ class Run:
                 text = team.wait_for(f"found/{part}/{node}", patience)
                 self.reports[node] = _parse_record(node, Report, text)
             except AbsentError:
-                team.lost = why
+                team.give_up(why)
                 last = self.reports[node].links
                 skipped = (*last.skipped, Unmeasured(link=part, why=why))
                 self.reports[node] = Report(links=last.model_copy(update={"skipped": skipped}))

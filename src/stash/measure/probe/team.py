@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -50,6 +50,10 @@ class Team:
     @property
     def nodes(self) -> int:
         return max(self.node_of) + 1
+
+    def give_up(self, why: str) -> None:
+        """Somebody is gone: nobody is waited for any more."""
+        self.lost = why
 
     def meet(self, name: str, seconds: float, size: int | None = None) -> None:
         """Wait until ``size`` members (default all ranks) have come here; raises AbsentError when they do not."""
@@ -94,11 +98,12 @@ def join(seconds: float) -> Team:
     if "GROUP_RANK" not in os.environ:
         team.publish(f"machine/{rank}", node_name())
         machines = tuple(team.wait_for(f"machine/{other}", seconds) for other in range(world))
-    team.node, team.local_rank = find_place(rank, machines, os.environ)
+    node, local_rank = find_place(rank, machines, os.environ)
+    team = replace(team, node=node, local_rank=local_rank)
     team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
     answers = [team.wait_for(f"rank/{other}", seconds) for other in range(world)]
-    team.node_of, team.addresses = parse_places(answers)
-    return team
+    node_of, addresses = parse_places(answers)
+    return replace(team, node_of=node_of, addresses=addresses)
 
 
 def find_place(

@@ -61,8 +61,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     if entries is None:
         return RestoreReport()
     restored, unprotected, undone = list[str](), list[str](), list[BackupEntry]()
-    # before we change them
-    changed_since = {kept.path for kept in entries if _changed_after(last, kept)}
+    changed_since = {kept.path for kept in entries if _changed_after(last, kept)}  # not by us
     users = [kept.other for kept in entries if kept.how == "moved"]
     moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
     for kept in reversed(_order_entries(entries, moves)):
