@@ -60,6 +60,6 @@ def test_a_function_of_the_notebook_is_profiled_as_well(cells):
 
 def test_a_mistake_is_one_sentence(cells):
     (typed,), (held,) = cells[6], cells[8]
-    assert typed.text.startswith("error: %%stash knows no --budgte; it knows --noise, --budget, ")
+    assert typed.text.startswith("error: %%stash: unrecognized arguments: --budgte")
     assert held.text.startswith("error: loop cannot be given to a process of its own (")
     assert "generator" in held.text

@@ -91,9 +91,6 @@ class RecordedNvml:
             raise _error(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return int(link not in self.about.get("down", {}).get(device, []))
 
-    def nvmlDeviceGetNvLinkVersion(self, device, link):  # noqa: N802
-        return int(self.about["nvlink_version"])
-
     def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, link):  # noqa: N802
         if "switch" not in self.about:
             return pynvml.NVML_NVLINK_DEVICE_TYPE_GPU

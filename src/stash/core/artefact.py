@@ -83,7 +83,7 @@ def _unpack_blocks(document: Document) -> Document:
 
 
 def _parse_rounds(text: str) -> Any:
-    """The document of a file, with the rounds of the lines after it (``GrowingFile``); the last may be cut short."""
+    """The document of a file, with the rounds of lines after it, as older files have; the last may be cut short."""
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:

@@ -106,6 +106,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
       stash profile --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500 train.py
     """
     require_linux("stash profile")
+    from stash.core.artefact import check_probed, load_probe
     from stash.core.records.base import SUFFIX
     from stash.measure.growing_file import GrowingFile
     from stash.measure.launcher.engines import stands_alone
@@ -116,7 +117,12 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     wishes = replace(options, data_root=options.data_root or options.data)
     name = chosen.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target = output_file(options.output, name, SUFFIX)  # before a minute is spent measuring
-    probed, copies = _load_probe(options.probe), store_for_copies(options.store)
+    probed, copies = None, store_for_copies(options.store)
+    if options.probe is not None:  # one of other machines is refused before a minute is spent
+        probed = load_probe(options.probe)
+        here = socket.gethostname()
+        what = f"not of this machine ({here}); probe this one with `stash probe -o {here}.host.json`"
+        check_probed(probed, str(options.probe), (here,), what)
     where = resolve_cluster(options, ranks=chosen.is_zoo_workload)
     if where.is_inherited and stands_alone(os.environ):
         print(
@@ -186,23 +192,10 @@ def own_job(words: Split, verb: str) -> Job:
     return job
 
 
-def _load_probe(path: Path | None) -> Probe | None:
-    """The probe to embed; refused before a minute is spent measuring if it is of other machines."""
-    if path is None:
-        return None
-    from stash.core.artefact import check_probed, load_probe
-
-    probe = load_probe(path)
-    here = socket.gethostname()
-    what = f"not of this machine ({here}); probe this one with `stash probe -o {here}.host.json`"
-    check_probed(probe, str(path), (here,), what)
-    return probe
-
-
 def _measure_live(
     session: ProfileSession, probe: Probe | None, file: GrowingFile, quiet: bool
 ) -> Result:
-    """Measure; every finished round is shown, and in the file at once.
+    """Measure; every finished round is shown, and saved.
 
     What shows and judges takes longer to load than the script to start: it is loaded while that imports its own.
     """
@@ -227,7 +220,8 @@ def _measure_live(
             begin_progress().show(moment)
 
         result = session.measure_job(watch)
-    file.close(discard=result.profile is None and not result.interrupted)
+    if result.profile is None and not result.interrupted:
+        file.discard()
     if result.interrupted and result.profile is None:
         return replace(result, profile=file.last)  # while what was measured was handed over
     return (
@@ -367,9 +361,18 @@ def probe(options: ProbeOptions) -> None:
       stash probe --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500
     """
     from stash import catalog as facts
+    from stash.core.artefact import PROBE_SUFFIX
 
     require_linux("stash probe")
-    known, folder = facts.load(), _probed_folder(options.path)
+    known, folder = facts.load(), options.path
+    if folder is not None and not folder.is_dir():
+        if folder.name.endswith(PROBE_SUFFIX):
+            raise UserError(
+                f"{folder} is no folder of data; a saved probe is shown with `stash show {folder}`"
+            )
+        raise UserError(
+            f"there is no data folder {folder}; name one, or leave it out to measure the current one"
+        )
     for name in (options.instance, options.expect):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
@@ -378,12 +381,9 @@ def probe(options: ProbeOptions) -> None:
         options.output,
         base_of_job(options.job, options.store),
     )
-    wanted = output is not None or not options.no_measure
-    target = (
-        output_file(output, socket.gethostname().partition(".")[0], _probe_suffix())
-        if wanted
-        else None
-    )
+    target = None
+    if output is not None or not options.no_measure:
+        target = output_file(output, socket.gethostname().partition(".")[0], PROBE_SUFFIX)
     try:
         with interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
             found = (
@@ -421,24 +421,6 @@ def base_of_job(run: str | None, store: str | None) -> Base | None:
             "probe without --for, or profile the job here"
         )
     return base
-
-
-def _probed_folder(folder: Path | None) -> Path | None:
-    if folder is None or folder.is_dir():
-        return folder
-    if folder.name.endswith(_probe_suffix()):
-        raise UserError(
-            f"{folder} is no folder of data; a saved probe is shown with `stash show {folder}`"
-        )
-    raise UserError(
-        f"there is no data folder {folder}; name one, or leave it out to measure the current one"
-    )
-
-
-def _probe_suffix() -> str:
-    from stash.core.artefact import PROBE_SUFFIX
-
-    return PROBE_SUFFIX
 
 
 _QUICK_SECONDS, _CPU_SECONDS, _SECONDS = 6.0, 14.0, 45.0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from stash.core import parsers
 from stash.core.errors import StashError, UserError
@@ -18,6 +20,7 @@ from stash.measure.launcher.measurement import Watcher
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.launcher.session import ProfileSession, watch_nothing
 from stash.measure.live import NotebookProgress, Progress
+from stash.measure.ranks import LocalRankOptions
 from stash.ui.options import declarations
 
 
@@ -34,7 +37,7 @@ def profile(
     variables: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Profile:
-    """Profile ``train(*args, **kwargs)`` in a process of its own, or in several, and return the profile.
+    """Profile ``train(*args, **kwargs)`` in a process of its own, or in several.
 
     The function is what a script's ``main`` would be: it builds model and loader, and loops. Or it is the text of a
     loop, with the ``variables`` that it names (``globals()``), of which the process gets copies. It runs in one new
@@ -68,10 +71,10 @@ def profile(
         data_root=data_root,
         keep_logging=keep_logging,
     )
-    shown = (_is_in_notebook() or sys.stderr.isatty()) if progress is None else progress
-    return measure_function(
-        train, (args, kwargs), nproc_per_node, wishes, _show_progress if shown else watch_nothing
-    )
+    if progress is None:
+        progress = _is_in_notebook() or sys.stderr.isatty()
+    watching = _show_progress if progress else watch_nothing
+    return measure_function(train, (args, kwargs), nproc_per_node, wishes, watching)
 
 
 @contextmanager
@@ -86,37 +89,36 @@ def _is_in_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
+@dataclass(frozen=True, kw_only=True)
+class MagicOptions(LocalRankOptions, ProfileOptions):
+    """One call of ``%%stash``."""
+
+
+class _MagicParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"%%stash: {message}; {' '.join(self.format_usage().split())}")
+
+
+def parse_magic(line: str) -> MagicOptions:
+    """The options after ``%%stash``, which are those of ``stash profile``; raises UserError."""
+    parser = _MagicParser(prog="%%stash", add_help=False, allow_abbrev=False)
+    for name, one in declarations(MagicOptions).items():
+        action = "store_true" if one.kind == "flag" else "store"
+        parser.add_argument(one.name(name), dest=name, action=action, default=argparse.SUPPRESS)
+    return MagicOptions(**vars(parser.parse_args(shlex.split(line))))
+
+
 def load_ipython_extension(shell: Any) -> None:
     """``%load_ext stash``."""
 
     def stash(line: str, cell: str) -> Profile | None:
         """%%stash [--budget SECONDS] [--noise PCT] [--nproc-per-node N] …: profile the loop in this cell."""
         try:
-            nproc, wishes = _parse_options(line)
+            options = parse_magic(line)
             loop = loop_text(shell.transform_cell(cell), shell.user_ns)
-            return measure_function(loop, ((), {}), nproc, wishes, _show_progress)
+            return measure_function(loop, ((), {}), options.nproc_per_node, options, _show_progress)
         except StashError as error:  # a sentence; the traceback through Stash helps nobody
             print(f"error: {error}", file=sys.stderr)
             return None
 
     shell.register_magic_function(stash, "cell")
-
-
-def _parse_options(line: str) -> tuple[int | None, ProfileOptions]:
-    """The options after ``%%stash``, which are those of ``stash profile``; raises UserError."""
-    known = {one.name(name): (name, one.kind) for name, one in declarations(ProfileOptions).items()}
-    known["--nproc-per-node"] = ("nproc_per_node", "option")
-    given: dict[str, Any] = {}
-    words = shlex.split(line.replace("=", " "))
-    while words:
-        word = words.pop(0)
-        if word not in known:
-            raise UserError(f"%%stash knows no {word}; it knows {', '.join(known)}")
-        name, kind = known[word]
-        if kind == "option" and not words:
-            raise UserError(f"%%stash {word} needs a value")
-        given[name] = True if kind == "flag" else words.pop(0)
-    ranks = given.pop("nproc_per_node", None)
-    if ranks is not None and not (ranks.isdecimal() and int(ranks) > 0):
-        raise UserError(f"%%stash --nproc-per-node {ranks}: it must be a whole number, 1 or more")
-    return None if ranks is None else int(ranks), ProfileOptions(**given)

@@ -1,37 +1,28 @@
-"""A profile's file while its rounds are measured: every finished round is in it, should the launcher be killed.
-
-``core/artefact`` reads it, as it does a whole document.
-"""
+"""A profile's file while its rounds are measured: finished rounds are in it, should the launcher be killed."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 
 from stash.core.artefact import save, save_new
-from stash.core.columns import pack_blocks
 from stash.core.errors import ArtefactError
-from stash.core.jsonl import TO_ADD, add_lines
 from stash.core.records.profile import Profile
 
 _KILLED = "interrupted"
-"""How a measurement ended whose file was not saved as one document again."""
+"""How a measurement ended whose file was not saved again at its end."""
 
 
 class GrowingFile:
-    """A profile's file while its rounds are measured: a document after the first, a line for each further one.
+    """A profile's file while its rounds are measured, saved as a whole after a round.
 
-    Should the launcher be killed, every finished round is in the file. Such a line is a JSON object of fields that
-    changed, which take the place of those before, and of new blocks. A disk that takes no more ends the growing, not
-    the measurement.
+    A disk that takes no more ends the saving, not the measurement.
     """
 
     def __init__(self, target: Path, new: bool = False) -> None:
         self.target = target
         self._must_be_new = new
-        self._file: int | None = None
         self._left: tuple[int, int, int] | None = None
         """Device, inode and size of the file as it was left last."""
         self._failed = False
@@ -46,67 +37,38 @@ class GrowingFile:
     @property
     def has_file(self) -> bool:
         """Whether there is a file."""
-        return self._file is not None
+        return self._left is not None
 
     def save_rounds(self, profile: Profile) -> None:
         """Bring the file up to date with a profile that has more rounds than the one before."""
+        self.last = profile = profile.model_copy(update={"ended": _KILLED})
         if self._failed:
             return
-        profile = profile.model_copy(update={"ended": _KILLED})
         try:
-            last = self.last if self.has_file and not self.needs_free_name else None
-            if last is None or not _begins_alike(last, profile):
-                self._begin_file(profile)
-            elif self._is_ours():
-                self._append_rounds(profile, last)
+            if self.needs_free_name:
+                self.target = save_new(profile, self.target)
+            elif not self.has_file or self._is_ours():
+                save(profile, self.target)
             else:
                 self._failed = True  # another process writes to the name that was asked for
+                return
+            self._left = _identify(self.target)
         except (ArtefactError, OSError):
             self._failed = True  # the last save raises the reason
-        if not self._failed:
-            self.last = profile
 
-    def close(self, discard: bool = False) -> None:
-        """Let go of the file, which is whole; or ``discard`` it, if nothing of the measurement is kept."""
-        if self._file is None:
-            return
-        os.close(self._file)
-        self._file = None
-        if discard and self._is_ours():
+    def discard(self) -> None:
+        """Remove the file, where nothing of the measurement is kept."""
+        if self._is_ours():
             with contextlib.suppress(OSError):
                 self.target.unlink()
 
     def _is_ours(self) -> bool:
         try:
-            return self._left == _identity(os.lstat(self.target))
+            return self._left == _identify(self.target)
         except OSError:
             return False
 
-    def _begin_file(self, profile: Profile) -> None:
-        self.close()
-        if self.needs_free_name:
-            self.target = save_new(profile, self.target)
-        else:
-            save(profile, self.target)
-        # Whoever takes the name from now on has a file of their own: these lines follow this document only.
-        self._file = os.open(self.target, TO_ADD | os.O_NOFOLLOW)
-        self._left = _identity(os.fstat(self._file))
 
-    def _append_rounds(self, profile: Profile, last: Profile) -> None:
-        assert self._file is not None
-        before, now = (each.model_dump(mode="json", exclude={"blocks"}) for each in (last, profile))
-        news = {name: value for name, value in now.items() if value != before[name]}
-        news["blocks"] = pack_blocks(profile.blocks[len(last.blocks) :])
-        line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
-        add_lines(self._file, line)
-        self._left = _identity(os.fstat(self._file))
-
-
-def _begins_alike(last: Profile, profile: Profile) -> bool:
-    """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
-    before = last.blocks
-    return bool(before) and profile.blocks[len(before) - 1 : len(before)] == before[-1:]
-
-
-def _identity(status: os.stat_result) -> tuple[int, int, int]:
+def _identify(path: Path) -> tuple[int, int, int]:
+    status = os.lstat(path)
     return status.st_dev, status.st_ino, status.st_size

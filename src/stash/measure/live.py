@@ -94,15 +94,11 @@ class Progress:
         if moment.notice is not None:
             self._print_above(printable_line(moment.notice))
         forecast = _forecast_rounds(moment.round_seconds, self._wishes.budget)
-        if (
-            forecast
-            and self._live is None
-            and (self._moment is None or self._moment.round_seconds is None)
-        ):
+        is_new = self._moment is None or self._moment.round_seconds is None
+        if forecast and is_new and self._live is None:
             self._print_line(f"  {forecast}")
-        if (
-            moment.step_seconds is not None and not self._knows_step
-        ):  # said again of no second launch
+        # said again of no second launch
+        if moment.step_seconds is not None and not self._knows_step:
             self._knows_step = True
             self._print_above(
                 f"about {format_seconds(moment.step_seconds)} a step while warming up; timing unmodified steps …"
@@ -139,18 +135,11 @@ class Progress:
     def __rich__(self) -> RenderableType:
         moment, now = self._moment, self._clock()
         phase = _PHASES.get(moment.phase, moment.phase) if moment else _PHASES["starting"]
-        beat = int(now - self._since) % 2
+        under_way = moment is not None and moment.round is not None
         head = Text.assemble(
-            ("*" if beat else "-", "bold green")
-            if self._plain
-            else ("●", "bold green" if beat else "green"),
+            ("*" if self._plain else "●", "bold green"),
             (f" {self._title}  ", "bold"),
-            (
-                f"round {self._standing.rounds + 1}: "
-                if moment and moment.round is not None
-                else "",
-                "dim",
-            ),
+            (f"round {self._standing.rounds + 1}: " if under_way else "", "dim"),
             phase,
         )
         if moment is None or not moment.elapsed:

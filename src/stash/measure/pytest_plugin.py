@@ -33,39 +33,28 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
         samples_per_second: float | None = None,
         **limits: str,
     ) -> Profile:
+        from stash.analysis import limits as judging
         from stash.analysis.attribution import attribute
-        from stash.analysis.limits import (
-            CANNOT_TELL,
-            FAILS,
-            PASSES,
-            judge_limit,
-            overall_verdict,
-            parse_limit,
-        )
         from stash.core.errors import UserError
         from stash.measure.from_python import profile
 
-        wanted = [parse_limit("--max", f"{name}={value}") for name, value in limits.items()]
+        wanted = [judging.parse_limit("--max", f"{name}={value}") for name, value in limits.items()]
         if samples_per_second is not None:
-            wanted.append(parse_limit("--min", f"samples/s={samples_per_second:g}"))
+            wanted.append(judging.parse_limit("--min", f"samples/s={samples_per_second:g}"))
         if not wanted:
             raise UserError('stash_budget needs a limit, like step="250ms" or prep="20ms"')
         found = profile(train, *args, budget=budget, nproc_per_node=nproc_per_node, progress=False)
         breakdown = attribute(found, "the profile")
-        figures = [
-            ("step", breakdown.step_seconds),
-            *((stall.name, stall.seconds) for stall in breakdown.stalls),
-        ]
-        request.node.user_properties += [
-            (f"stash.{name}_seconds", seconds) for name, seconds in figures
-        ]
-        decisions = [judge_limit(limit, [breakdown]) for limit in wanted]
-        verdict = overall_verdict(decisions)
-        not_kept = (each for each in decisions if each.verdict != PASSES)
+        figures = {stall.name: stall.seconds for stall in breakdown.stalls}
+        for name, seconds in {"step": breakdown.step_seconds, **figures}.items():
+            request.node.user_properties.append((f"stash.{name}_seconds", seconds))
+        decisions = [judging.judge_limit(limit, [breakdown]) for limit in wanted]
+        verdict = judging.overall_verdict(decisions)
+        not_kept = [each for each in decisions if each.verdict != judging.PASSES]
         text = "\n".join(f"{each.verdict}: {each.sentence}" for each in not_kept)
-        if verdict == FAILS:
+        if verdict == judging.FAILS:
             pytest.fail(text, pytrace=False)
-        if verdict == CANNOT_TELL:
+        if verdict == judging.CANNOT_TELL:
             pytest.skip(f"{text}; a larger budget tells")
         return found
 

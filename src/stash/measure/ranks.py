@@ -1,49 +1,16 @@
-"""torchrun's own five options, shared by commands that start ranks, and the cluster that they ask for."""
+"""torchrun's own options, and the cluster of machines like this one that they ask for."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stash.core import parsers
-from stash.ui.options import Options, option
+from stash.measure.launcher.rank_options import COMMON_OF_RANKS, LocalRankOptions, RankOptions
 
 if TYPE_CHECKING:
     from stash.measure.launcher.engines import Cluster
 
-_RANKS = "Ranks (as torchrun's)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalRankOptions(Options):
-    """That of torchrun's options which is about one machine."""
-
-    nproc_per_node: int | None = option(
-        "N", "Start N ranks (default: one per GPU, 2 on CPUs).", parsers.whole(1), panel=_RANKS
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankOptions(LocalRankOptions):
-    """torchrun's own options."""
-
-    nnodes: int | None = option(
-        "N", "Use N machines; run the same command on each.", parsers.whole(1), panel=_RANKS
-    )
-    node_rank: int | None = option(
-        "K", "Number this machine, from 0.", parsers.whole(0), panel=_RANKS
-    )
-    rdzv_endpoint: str | None = option(
-        "HOST:PORT", "Meet at this address of machine 0.", panel=_RANKS
-    )
-    rdzv_id: str | None = option(
-        "SECRET", "Use the same id on all machines, instead of --node-rank.", panel=_RANKS
-    )
-
-
-COMMON_OF_RANKS = ("nproc_per_node", "nnodes", "node_rank", "rdzv_endpoint")
-"""Those that ``--help`` always shows."""
+__all__ = ["COMMON_OF_RANKS", "LocalRankOptions", "RankOptions", "resolve_cluster"]
 
 
 def resolve_cluster(options: RankOptions, ranks: bool = True) -> Cluster:
@@ -52,15 +19,6 @@ def resolve_cluster(options: RankOptions, ranks: bool = True) -> Cluster:
     ``ranks`` says whether something is started once per device.
     """
     from stash.measure.host.gpus import count_gpus
-    from stash.measure.launcher import engines
-    from stash.measure.launcher.engines import Machine, RankRequest
+    from stash.measure.launcher.engines import choose_cluster
 
-    asked = RankRequest(
-        ranks,
-        options.nproc_per_node,
-        options.nnodes,
-        options.node_rank,
-        options.rdzv_endpoint,
-        options.rdzv_id,
-    )
-    return engines.choose_cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))
+    return choose_cluster(options, ranks, count_gpus(), len(os.sched_getaffinity(0)))

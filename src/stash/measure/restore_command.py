@@ -68,7 +68,8 @@ def restore_what_is_left() -> None:
     from stash.measure.protocol.watch_folder import abandoned_folders, remove_stale_orders
 
     for folder in abandoned_folders():
-        _remove_watch(folder)
+        _tell_of_job(f"{folder}/orders.json")
+        shutil.rmtree(folder, ignore_errors=True)
     remove_stale_orders()
     if not somebody_kept():
         return
@@ -79,17 +80,16 @@ def restore_what_is_left() -> None:
         print(printable(sentence), file=sys.stderr)
 
 
-def _remove_watch(folder: Path) -> None:
-    """Remove what a killed watcher has in memory, and say whether its job goes on."""
+def _tell_of_job(orders: str) -> None:
+    """Say whether the job of a killed watcher goes on."""
     from stash.measure.linux.processes import find_by_variable, list_descendants
     from stash.measure.protocol.orders import VARIABLE
 
-    job = find_by_variable(VARIABLE, f"{folder}/orders.json")
+    job = find_by_variable(VARIABLE, orders)
     below = {each for process in job for each in list_descendants(process)}
     for process in set(job) - below:
         text = f"a watcher was killed; its job goes on unwatched as process {process} (`kill {process}` ends it)"
         print(f"stash: {text}", file=sys.stderr)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _list_files(folder: Path, how: str = "") -> None:

@@ -32,10 +32,8 @@ def main(words: Sequence[str]) -> None:
     args = run.parse_args(list(words))
     if args.nnodes == "1":
         _stay_on_loopback()
-    if (
-        args.node_rank == 0
-        and (listener := _open_listener(args.master_addr, args.master_port)) is not None
-    ):
+    listener = _open_listener(args.master_addr, args.master_port) if args.node_rank == 0 else None
+    if listener is not None:
         args.master_port = listener.getsockname()[1]
         hand_over(listener, store)
     record(run.run)(args)

@@ -9,8 +9,7 @@ from profile_builder import build
 
 from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
-from stash.measure.from_python import _parse_options as read_line
-from stash.measure.from_python import profile
+from stash.measure.from_python import parse_magic, profile
 from stash.measure.launcher.function import loop_text
 from stash.measure.launcher.measurement import Moment
 from stash.measure.launcher.profile_options import ProfileOptions
@@ -56,24 +55,15 @@ def test_what_cannot_be_profiled_is_refused_in_a_sentence(train, more, sentence)
 
 
 def test_options_of_the_magic_are_those_of_the_command():
-    nproc, wishes = read_line(
-        "--budget 30 --noise=1 --nproc-per-node 2 --keep-logging --rungs solo,warm"
-    )
-    assert (nproc, wishes.budget, wishes.noise, wishes.keep_logging) == (2, 30.0, 0.01, True)
-    assert wishes.rungs == ("solo", "warm")
-
-
-@pytest.mark.parametrize(("budget", "seconds"), [(30, 30), ("30", 30), ("2m", 120)])
-def test_a_budget_is_read_as_on_the_command_line(budget, seconds, monkeypatch):
-    monkeypatch.setattr("stash.measure.from_python.measure_function", lambda *words: words[3])
-    wishes = profile(print, budget=budget)
-    assert wishes.budget == seconds
+    given = parse_magic("--budget 30 --noise=1 --nproc-per-node 2 --keep-logging --rungs solo,warm")
+    assert (given.nproc_per_node, given.budget, given.noise) == (2, 30.0, 0.01)
+    assert (given.keep_logging, given.rungs) == (True, ("solo", "warm"))
 
 
 @pytest.mark.parametrize("line", ["--budget", "--what 3", "--nproc-per-node 0", "--budget soon"])
 def test_other_options_are_refused(line):
     with pytest.raises(UserError):
-        read_line(line)
+        parse_magic(line)
 
 
 def test_a_notebooks_panel_is_one_output_written_again(monkeypatch):

@@ -1,14 +1,12 @@
 """``stash restore``, and that every other command restores first and says so."""
 
 import os
-import subprocess
 import sys
 import time
 
 import pytest
 
 from stash.cli.main import main
-from stash.core.version import __version__
 from stash.measure.protocol import folder, put_back
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import RunFolder
@@ -95,11 +93,3 @@ def test_any_other_command_restores_first_and_says_so_beside_its_output(file, mo
     )
     assert "Workloads that come with Stash" in printed.out
     assert file.read_text() == "the user's"
-
-
-def test_asking_for_the_version_loads_nothing_of_it(file):
-    loaded = "print('stash.measure.protocol' in sys.modules)"
-    code = f"import sys; from stash.cli.main import main\ntry: main()\nfinally: {loaded}"
-    words = (sys.executable, "-c", code, "--version")
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout == f"stash {__version__}\nFalse\n"

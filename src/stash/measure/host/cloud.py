@@ -30,10 +30,6 @@ class ServiceAnswer(NamedTuple):
     """By name in small letters."""
 
 
-AskService = Callable[[str, Mapping[str, str], str, float], ServiceAnswer]
-"""As ``Fetch``, for callers that distinguish answers; raises OSError if there is none."""
-
-
 class Question(NamedTuple):
     url: str
     headers: Mapping[str, str] = {}
@@ -99,7 +95,10 @@ def fetch_over_http(
 def answer_over_http(
     url: str, headers: Mapping[str, str], method: str, timeout_seconds: float
 ) -> ServiceAnswer:
-    """Answers are short, direct and never redirected; a proxy would answer for another machine, so none is used."""
+    """Whatever is answered; raises OSError if nothing is.
+
+    Answers are short, direct and never redirected; a proxy would answer for another machine, so none is used.
+    """
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_seconds)
     try:

@@ -124,12 +124,17 @@ def sum_energy(
     columns = zip(*(joules for _, joules in whole), strict=True)
     found = {part: _round(column) for part, column in zip(known, columns, strict=False)}
     last = readings[-1] if readings else {}
+    short = "no block of the highest rung was long enough, with readings at both of its ends"
     return EnergyUse(
         rung=rung,
         seconds=_round(seconds for seconds, _ in whole),
         joules=found,
         counts={part: len(last[part].joules) for part in found},
-        unknown={part: _why_unknown(last.get(part)) for part in parts if part not in found},
+        unknown={
+            part: (last[part].unknown if part in last else "") or short
+            for part in parts
+            if part not in found
+        },
         dollars_per_kwh=dollars_per_kwh,
     )
 
@@ -150,12 +155,6 @@ def _joules_between(
         covered += overlap
     seconds = end - begun
     return spent * seconds / covered if covered >= _LEAST_SHARE * seconds else None
-
-
-def _why_unknown(last: EnergyCount | None) -> str:
-    if last is not None and last.unknown:
-        return last.unknown
-    return "no block of the highest rung was long enough, with readings at both of its ends"
 
 
 def _round(values: Iterable[float | None]) -> tuple[float, ...]:

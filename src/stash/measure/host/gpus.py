@@ -63,11 +63,6 @@ _SPEED_FIELD = 90
 _SWITCH = 2
 """NVML_NVLINK_DEVICE_TYPE_SWITCH."""
 _NOWHERE = "0000:00:00.0"
-# One lane and direction by nvmlNvlinkVersion_t, which is an enumeration and not the version's number (nvml.h;
-# open-mpi/hwloc issue 658). Speeds: NVIDIA's architecture papers of P100 (4 lanes, 160 GB/s both ways), V100 (6,
-# 300), H100 (18, 900) and B200 (18, 1800). 3.0 and 3.1 are left out: A100's lanes carry 25 GB/s, GA102's 14.
-_BYTES_PER_SECOND = {1: 20e9, 2: 25e9, 3: 25e9, 6: 25e9, 7: 50e9}
-
 Ask = Callable[..., Any]
 """Asks NVML a question about one GPU; ``None`` where it has no answer."""
 
@@ -115,11 +110,9 @@ def read_lanes(ask: Ask) -> Lanes | None:
             # in a virtual machine that does not see its switches, the address is all ones or all zeros
             ends.append(None if bus is None or bus == _NOWHERE or bus.startswith("ffff") else bus)
     stated = ask("nvmlDeviceGetFieldValues", [_SPEED_FIELD])
-    if stated is not None and stated[0].nvmlReturn == 0 and stated[0].value.uiVal:
-        return Lanes(tuple(ends), len(active) * float(stated[0].value.uiVal) * 1e6)
-    speeds = [_BYTES_PER_SECOND.get(ask("nvmlDeviceGetNvLinkVersion", lane)) for lane in active]
-    known = [speed for speed in speeds if speed is not None]
-    return Lanes(tuple(ends), sum(known) if len(known) == len(speeds) else None)
+    if stated is None or stated[0].nvmlReturn != 0 or not stated[0].value.uiVal:
+        return Lanes(tuple(ends), None)
+    return Lanes(tuple(ends), len(active) * float(stated[0].value.uiVal) * 1e6)
 
 
 def decode_text(value: str | bytes) -> str:
@@ -182,42 +175,35 @@ class _Card:
     fault: str | None = None
 
     def __post_init__(self) -> None:
-        self.handle = self.query_vital("nvmlDeviceGetHandleByIndex", self.index)
-        name = self.query_vital("nvmlDeviceGetName", self.handle)
+        self.handle = self._ask("nvmlDeviceGetHandleByIndex", self.index, refusals=())
+        name = self.query("nvmlDeviceGetName", refusals=(_NOT_SUPPORTED,))
         place = self.query("nvmlDeviceGetPciInfo")
         self.name = "unknown" if name is None else decode_text(name)
         self.bus = None if place is None else pci_address(decode_text(place.busId))
         self.lanes = read_lanes(self.query)
 
-    def query(self, question: str, *arguments: Any) -> Any:
-        """NVML's answer, ``None`` where this GPU, driver or binding has none."""
-        return self._query_driver(question, self.handle, *arguments, vital=False)
+    def query(self, question: str, *arguments: Any, refusals: Sequence[int] | None = None) -> Any:
+        """NVML's answer, ``None`` where this GPU, driver or binding has none.
 
-    def query_vital(self, question: str, *arguments: Any, may_refuse: bool = False) -> Any:
-        """The answer to a question that any working GPU answers, if only with "not supported".
-
-        One that ``may_refuse`` is not to be asked by everybody: a container has a slice of it and sees the whole.
+        ``refusals``: to a question that any working GPU answers, errors that are no fault all the same.
         """
-        refusals = (_NOT_SUPPORTED, _NO_PERMISSION) if may_refuse else (_NOT_SUPPORTED,)
-        return self._query_driver(question, *arguments, vital=True, refusals=refusals)
+        return self._ask(question, self.handle, *arguments, refusals=refusals)
 
-    def _query_driver(
-        self, question: str, *arguments: Any, vital: bool, refusals: Sequence[int] = ()
-    ) -> Any:
+    def _ask(self, question: str, *arguments: Any, refusals: Sequence[int] | None) -> Any:
         if self.fault is not None:
             return None
         try:
             return getattr(self.library, question)(*arguments)
-        except (
-            Exception
-        ) as error:  # NVML has a class for each error, and old bindings lack some questions
+        except Exception as error:  # NVML has a class for each, and old bindings lack questions
             code = getattr(error, "value", None)
-            if code in _BROKEN or (vital and code not in refusals):
+            if code in _BROKEN or (refusals is not None and code not in refusals):
                 self.fault = str(error) or type(error).__name__
             return None
 
     def make_record(self, driver: str | None, root: Path) -> Gpu:
-        memory = self.query_vital("nvmlDeviceGetMemoryInfo", self.handle, may_refuse=True)
+        # a container that has a slice of it may not see the whole
+        refusals = (_NOT_SUPPORTED, _NO_PERMISSION)
+        memory = self.query("nvmlDeviceGetMemoryInfo", refusals=refusals)
         device = None if self.bus is None else root / "sys/bus/pci/devices" / self.bus
         stated = {}
         for which in ("Curr", "Max"):

@@ -15,18 +15,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 from urllib.parse import quote
 
 from stash.measure.host.cloud import (
     AWS_TOKEN,
     LINK_LOCAL,
-    AskService,
     ServiceAnswer,
     answer_over_http,
     cloud_of,
@@ -82,137 +81,123 @@ def compare_events(before: PendingEvents, after: PendingEvents, at: float) -> It
         yield Notice("withdrawn", at, None, gone[0].source)
 
 
-def find_services(
-    root: Path, ask: AskService = answer_over_http, clock: NoticeClock = time.time
-) -> list[NoticeService]:
+def find_services(root: Path, clock: NoticeClock = time.time) -> list[NoticeService]:
     """What can be asked on this machine, by its firmware below ``root``: nothing where that names no cloud."""
     cloud = cloud_of(read_firmware(root), read_text(root / "sys/hypervisor/uuid"))
-    if cloud == "aws":
-        return [AwsNotices(ask, clock)]
-    if cloud == "gcp":
-        return [GcpNotices(ask, clock)]
-    return [AzureNotices(ask, clock)] if cloud == "azure" else []
+    return [kind(clock) for kind in (AwsNotices, GcpNotices, AzureNotices) if kind.name == cloud]
 
 
 @dataclass
-class AwsNotices:
+class NoticeService:
+    """A cloud's metadata service; ``fetch_events`` waits as long as it wants, and raises OSError or ValueError."""
+
+    name: ClassVar[str]
+    pause_seconds: ClassVar[float]
+    clock: NoticeClock
+
+    def fetch_events(self) -> PendingEvents:
+        """All that is pending."""
+        raise NotImplementedError
+
+
+@dataclass
+class AwsNotices(NoticeService):
     """EC2's ``spot/instance-action``, two minutes ahead at best, and its rebalance recommendation.
 
     Both are "on a best effort basis", to be asked every 5 seconds (docs.aws.amazon.com, EC2 user guide, "Spot
     Instance interruption notices", "EC2 instance rebalance recommendations"). 404 means that there is nothing.
     """
 
-    ask_service: AskService
-    clock: NoticeClock
-    base: str = LINK_LOCAL
-    name: str = "aws"
-    pause_seconds: float = 5.0
+    name = "aws"
+    pause_seconds = 5.0
     _token: str | None = None
 
     def fetch_events(self) -> PendingEvents:
         found = {}
-        action = self._get_answer(f"{self.base}/latest/meta-data/spot/instance-action")
+        action = self._get_answer("spot/instance-action")
         if action.status != http.client.NOT_FOUND:
             when, deadline = str(_parse_object(action).get("time", "")), None
             with suppress(ValueError):  # that it goes is known, when is not
-                deadline = _convert_clock(
-                    datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock()
-                )
+                moment = datetime.fromisoformat(when.replace("Z", "+00:00"))
+                deadline = _convert_clock(moment, action, self.clock())
             found["action"] = PendingEvent("revoked", "aws", when, deadline)
-        rebalance = self._get_answer(
-            f"{self.base}/latest/meta-data/events/recommendations/rebalance"
-        )
-        if (
-            rebalance.status != http.client.NOT_FOUND
-        ):  # its time is when it was given, not when the machine goes
+        rebalance = self._get_answer("events/recommendations/rebalance")
+        # its time is when it was given, not when the machine goes
+        if rebalance.status != http.client.NOT_FOUND:
             when = str(_parse_object(rebalance).get("noticeTime", ""))
             found["rebalance"] = PendingEvent("at risk", "aws rebalance", when, None)
         return found
 
-    def _get_answer(self, url: str) -> ServiceAnswer:
+    def _get_answer(self, path: str) -> ServiceAnswer:
         """With the token, and with a new one should it have expired."""
-        if self._token is None:
-            self._token = self._new_token()
-        for _ in range(2):
-            answer = self.ask_service(
-                url, {"X-aws-ec2-metadata-token": self._token}, "GET", _SOON_SECONDS
-            )
-            if answer.status != http.client.UNAUTHORIZED:
+        url = f"{LINK_LOCAL}/latest/meta-data/{path}"
+        for is_last in (False, True):
+            token = {"X-aws-ec2-metadata-token": self._token or self._renew_token()}
+            answer = answer_over_http(url, token, "GET", _SOON_SECONDS)
+            if is_last or answer.status != http.client.UNAUTHORIZED:
                 break
-            self._token = self._new_token()
+            self._token = None
         return _check_answer(answer, http.client.NOT_FOUND)
 
-    def _new_token(self) -> str:
-        url = AWS_TOKEN.url.replace(LINK_LOCAL, self.base)
+    def _renew_token(self) -> str:
         hours = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
-        return _check_answer(
-            self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)
-        ).body.strip()
+        answer = _check_answer(
+            answer_over_http(AWS_TOKEN.url, hours, AWS_TOKEN.method, _SOON_SECONDS)
+        )
+        self._token = answer.body.strip()
+        return self._token
 
 
 @dataclass
-class GcpNotices:
+class GcpNotices(NoticeService):
     """Compute Engine's ``preempted``, by long poll: 30 seconds are left once it is TRUE.
 
     cloud.google.com, "Spot VMs" (preemption process) and "Query VM metadata" (``wait_for_change``, ``last_etag``).
     """
 
-    ask_service: AskService
-    clock: NoticeClock
-    base: str = LINK_LOCAL
-    name: str = "gcp"
-    pause_seconds: float = 1.0
+    name = "gcp"
+    pause_seconds = 1.0
     wait_seconds: int = 60
     """Of a long poll: as long as a service that has died goes unnoticed."""
     _etag: str | None = None
 
     def fetch_events(self) -> PendingEvents:
-        url, patience = f"{self.base}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
-        if (
-            self._etag is not None
-        ):  # the first question asks for what is, later ones for what changes
+        url, patience = f"{LINK_LOCAL}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
+        # the first question asks for what is, later ones for what changes
+        if self._etag is not None:
             url += f"?wait_for_change=true&timeout_sec={self.wait_seconds}&last_etag={quote(self._etag, safe='')}"
             patience += self.wait_seconds
-        answer = _check_answer(
-            self.ask_service(url, {"Metadata-Flavor": "Google"}, "GET", patience)
-        )
+        header = {"Metadata-Flavor": "Google"}
+        answer = _check_answer(answer_over_http(url, header, "GET", patience))
         state = answer.body.strip().upper()
         if state not in ("TRUE", "FALSE"):
             raise ValueError(f"preempted is {state[:40]!r}")
         self._etag = answer.headers.get("etag")
-        return (
-            {"preempted": PendingEvent("revoked", "gcp", state, self.clock() + 30.0)}
-            if state == "TRUE"
-            else {}
-        )
+        if state == "FALSE":
+            return {}
+        return {"preempted": PendingEvent("revoked", "gcp", state, self.clock() + 30.0)}
 
 
 @dataclass
-class AzureNotices:
+class AzureNotices(NoticeService):
     """Azure's scheduled events: ``Preempt`` comes 30 seconds ahead at least, and may be withdrawn.
 
     learn.microsoft.com, "Azure Metadata Service: Scheduled Events for Linux VMs": the first answer can take up to two
     minutes, the service is to be asked every second, and events of other machines are listed, too.
     """
 
-    ask_service: AskService
-    clock: NoticeClock
-    base: str = LINK_LOCAL
-    name: str = "azure"
-    pause_seconds: float = 1.0
-    first_seconds: float = 130.0
+    name = "azure"
+    pause_seconds = 1.0
+    patience_seconds: float = 130.0
+    """For the first answer; for those after it little."""
     _machine: str | None = None
-    _answered: bool = field(default=False, repr=False)
 
     def fetch_events(self) -> PendingEvents:
         if self._machine is None:
-            self._machine = self._get_answer(
-                "instance/compute/name", "2021-02-01&format=text", _SOON_SECONDS
-            ).body.strip()
-        answer = self._get_answer(
-            "scheduledevents", "2020-07-01", _SOON_SECONDS if self._answered else self.first_seconds
-        )
-        self._answered = True
+            name = self._get_answer("instance/compute/name", "2021-02-01&format=text")
+            self._machine = name.body.strip()
+        answer = self._get_answer("scheduledevents", "2020-07-01", self.patience_seconds)
+        self.patience_seconds = _SOON_SECONDS
         events = _parse_object(answer).get("Events")
         if not isinstance(events, list):
             raise ValueError("scheduled events without a list of them")
@@ -228,18 +213,14 @@ class AzureNotices:
             deadline = None if moment is None else _convert_clock(moment, answer, self.clock())
             if event.get("EventStatus") == "Started":
                 when, deadline = "Started", self.clock()
-            found[str(event.get("EventId", number))] = PendingEvent(
-                "revoked", "azure", when, deadline
-            )
+            key = str(event.get("EventId", number))
+            found[key] = PendingEvent("revoked", "azure", when, deadline)
         return found
 
-    def _get_answer(self, path: str, version: str, seconds: float) -> ServiceAnswer:
-        url = f"{self.base}/metadata/{path}?api-version={version}"
-        return _check_answer(self.ask_service(url, {"Metadata": "true"}, "GET", seconds))
-
-
-NoticeService = AwsNotices | GcpNotices | AzureNotices
-"""To ``ask`` one for all that is pending waits as long as it wants, and raises OSError or ValueError."""
+    def _get_answer(self, path: str, version: str, seconds: float | None = None) -> ServiceAnswer:
+        url = f"{LINK_LOCAL}/metadata/{path}?api-version={version}"
+        answer = answer_over_http(url, {"Metadata": "true"}, "GET", seconds or _SOON_SECONDS)
+        return _check_answer(answer)
 
 
 def _convert_clock(moment: datetime, answer: ServiceAnswer, now: float) -> float:

@@ -88,32 +88,23 @@ class Bystanders:
             self._seconds += now - self._looked
             handed_on: dict[int, int] = defaultdict(int)
             for number, gone in self._before.items():
-                if number not in found:  # whoever waited for it has its ticks now
-                    handed_on[self._find_heir(gone, found)] += gone.ticks
+                if number not in found:  # the nearest above it that is there has its ticks now
+                    heir = gone.parent  # parents may have ended with their children
+                    while heir not in found and heir in self._before:
+                        heir = self._before[heir].parent
+                    handed_on[heir] += gone.ticks
             for number, process in found.items():
                 before = self._before[number].ticks if number in self._before else 0
                 since = process.ticks - before - handed_on[number]
                 if since > 0:
-                    self._used[self._name_process(number)] += since / _TICKS
+                    name, words = "", []
+                    with suppress(OSError):
+                        folder = self._proc / str(number)
+                        name = (folder / "comm").read_text(errors="replace").strip()
+                        words = (folder / "cmdline").read_text(errors="replace").split("\0")
+                    name = program_name(list(filter(None, words))) or name or "unknown"
+                    self._used[name[:40]] += since / _TICKS
         self._before, self._looked = found, now
-
-    def _find_heir(self, gone: Status, found: Mapping[int, Status]) -> int:
-        """The nearest process above one that has ended which has not: parents may have ended with their children."""
-        number = gone.parent
-        while number not in found and number in self._before:
-            number = self._before[number].parent
-        return number
-
-    def _name_process(self, number: int) -> str:
-        folder = self._proc / str(number)
-        name, words = "", []
-        with suppress(OSError):
-            name = (folder / "comm").read_text(errors="replace").strip()
-            words = [
-                word.decode(errors="replace")
-                for word in (folder / "cmdline").read_bytes().split(b"\0")
-            ]
-        return (program_name([word for word in words if word]) or name or "unknown")[:40]
 
     def list_programs(self) -> tuple[OtherProgram, ...]:
         """The busiest, with the cores that each used on average."""

@@ -40,17 +40,10 @@ _LAUNCHERS = (
 """In the traceback of a launcher, which only says that a rank has failed."""
 _CLOSED = re.compile(r"Sending process (\d+) closing signal")
 _USAGE = re.compile(r"usage:", re.I)
-"""What argparse, click and typer begin with, where an option is wrong …"""
+"""What argparse and click begin with, where an option is wrong …"""
 _WRONG = re.compile(r"^(?:\S[^:]{0,99}: )?error: (.+)$", re.I)
-"""… and how the first two end; the third draws a box around it."""
-_BOXED = re.compile(r"^│ +(.*?) *│$")
+"""… and how they end."""
 _NAMES_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b")
-_OF_HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
-"""Its last line, where it shows no traceback; what is wrong stands in the paragraph above."""
-_HINT = re.compile(
-    rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|Config search path:)"
-)
-_MAX_OF_HYDRA = 3
 _LAST_WORDS = 40
 """Lines among which a job says why it ends."""
 _LINES_SHOWN = 8
@@ -98,37 +91,15 @@ def own_output(output: str) -> str:
 
 
 def find_stated_cause(output: str) -> str:
-    """Why a job ended, where it printed no traceback: a wrong option, a configuration that does not fit."""
+    """What is wrong with a job's options, where it printed how it is used, and no traceback."""
     own = output[: _launcher_speaks(output)]
-    kept = "\n".join(line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line))
-    lines = kept.rstrip("\n").splitlines()[-_LAST_WORDS:]
-    if _TRACEBACK in own or not lines:
+    lines = [line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line)][-_LAST_WORDS:]
+    usage = [position for position, line in enumerate(lines) if _USAGE.match(line)]
+    if _TRACEBACK in own or not usage:
         return ""
-    if lines[-1].startswith(_OF_HYDRA):
-        text = _find_hydra_cause(lines[:-1])
-    else:
-        usage = max(
-            (position for position, line in enumerate(lines) if _USAGE.match(line)),
-            default=len(lines),
-        )
-        found = lines[usage + 1 :]
-        wrong = next((match[1] for line in found if (match := _WRONG.match(line)) is not None), "")
-        text = (
-            wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))
-        ).rstrip(".")
+    wrong = next(filter(None, map(_WRONG.match, lines[usage[-1] + 1 :])), None)
+    text = "" if wrong is None else wrong[1].rstrip(".")
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
-
-
-def _find_hydra_cause(lines: list[str]) -> str:
-    """The lines of its last paragraph that are no hints: of the one before, where that lists where it looked."""
-    found: list[str] = []
-    for line in reversed(lines):
-        if line.strip():
-            found += [] if _HINT.match(line) else [line.strip()]
-        elif found:
-            break
-    causes = list(dict.fromkeys(reversed(found)))[-_MAX_OF_HYDRA:]  # each rank prints its own
-    return " ".join(line if line.endswith(".") else f"{line}." for line in causes).rstrip(".")
 
 
 def find_cause(own_words: str) -> str:
@@ -139,12 +110,6 @@ def find_cause(own_words: str) -> str:
     return next(
         (line for line in reversed(lines) if _NAMES_ERROR.match(line)), lines[-1] if lines else ""
     )
-
-
-def find_question(output: str) -> str:
-    """What was printed last without an end of line, as whoever waits for an answer does; empty if nothing was."""
-    last = output.rpartition("\n")[2].strip()
-    return "" if "\r" in last or len(last) > _LONGEST_CAUSE else last
 
 
 def launchers_words(output: str) -> str:
@@ -257,7 +222,6 @@ class Evidence:
     steps: Mapping[int, int]
     """Optimizer steps each rank had taken."""
     title: str
-    batch: int | None = None
     silent: Sequence[int] = ()
     """Ranks that were gone without a traceback."""
     left: tuple[int, str] | None = None
@@ -329,9 +293,8 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
     words = find_errors(own) if own else own_output(evidence.output).splitlines()
     all_words = [*words, *find_errors(launchers_words(evidence.output))]
     if any(map(_MEMORY.match, words)):
-        half = (evidence.batch or 0) // 2
-        smaller = f"try --batch {half}" if half else "use a smaller batch"
-        return Diagnosis(f"{evidence.title} ran out of memory {evidence.moment}; {smaller}", own)
+        memory = f"{evidence.title} ran out of memory {evidence.moment}; use a smaller batch"
+        return Diagnosis(memory, own)
     if any(map(_SHARED_MEMORY.search, [own, *words])):
         return Diagnosis(
             f"{evidence.title} could not use shared memory {evidence.moment}: /dev/shm is missing, full or not "

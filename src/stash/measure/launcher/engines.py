@@ -15,28 +15,9 @@ from stash.core.membership import LOOPBACK
 from stash.core.parsers import node_names
 from stash.core.units import format_count
 from stash.measure.launcher.job import Job
+from stash.measure.launcher.rank_options import RankOptions
 
 CommandLine = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class RankRequest:
-    """The user's options, in torchrun's words. ``ranks``: the job is known to need one process per device."""
-
-    ranks: bool
-    nproc: int | None = None
-    nnodes: int | None = None
-    node_rank: int | None = None
-    endpoint: str | None = None
-    rdzv_id: str | None = None
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What there is to run on: CUDA devices, and cores this process may use."""
-
-    devices: int
-    cores: int
 
 
 @dataclass(frozen=True)
@@ -86,11 +67,14 @@ def is_rank(environment: Mapping[str, str]) -> bool:
     return "MASTER_ADDR" in environment and all(number.isdecimal() for number in numbers)
 
 
-def ranks_here(asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> int:
-    """How many ranks to start on this machine; raises UserError if it has no room for as many as were asked for."""
-    nproc, devices, cores = asked.nproc, machine.devices, machine.cores
+def count_ranks(
+    nproc: int | None, several: bool, devices: int, cores: int, environment: Mapping[str, str]
+) -> int:
+    """How many ranks to start on this machine: ``nproc``, else one, or one per device of a job of ``several``.
+
+    Raises UserError if there is no room for as many as were asked for.
+    """
     if nproc is None:
-        several = asked.ranks or (asked.nnodes or 1) > 1
         nproc = (devices or (2 if cores % 2 == 0 else 1)) if several else 1
     if nproc < 1:
         raise UserError(f"--nproc-per-node {nproc}: at least one process is needed")
@@ -158,7 +142,7 @@ _OF_A_STEP = (
 """What ``srun`` sets, all of them; some alone are left from another place."""
 
 
-def _place_in_slurm(asked: RankRequest, environment: Mapping[str, str]) -> RankRequest:
+def _place_in_slurm(asked: RankOptions, environment: Mapping[str, str]) -> RankOptions:
     """What was asked, with the nodes, this node's rank and the meeting point that Slurm knows."""
     nodes, tasks = (
         int(environment["SLURM_STEP_NUM_NODES"]),
@@ -171,22 +155,27 @@ def _place_in_slurm(asked: RankRequest, environment: Mapping[str, str]) -> RankR
         )
     if nodes == 1:
         return replace(asked, nnodes=1, node_rank=None)
-    endpoint = asked.endpoint
+    endpoint = asked.rdzv_endpoint
     if endpoint is None:
         port = 20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000
         endpoint = f"{next(node_names(environment['SLURM_STEP_NODELIST']))}:{port}"
     rank = int(environment["SLURM_NODEID"]) if asked.node_rank is None else asked.node_rank
-    return replace(asked, nnodes=nodes, node_rank=rank, endpoint=endpoint)
+    return replace(asked, nnodes=nodes, node_rank=rank, rdzv_endpoint=endpoint)
 
 
 def choose_cluster(
-    asked: RankRequest, machine: Machine, environment: Mapping[str, str] = os.environ
+    asked: RankOptions,
+    several: bool,
+    devices: int,
+    cores: int,
+    environment: Mapping[str, str] = os.environ,
 ) -> Cluster:
     """The first that is in charge here: a launcher around us, torchrun, one plain process.
 
+    ``several``: the job is known to need one process per device. ``devices`` and ``cores``: that this process may use.
     Raises UserError where wish and machine do not fit.
     """
-    if is_rank(environment) and asked.nproc is None and asked.nnodes is None:
+    if is_rank(environment) and asked.nproc_per_node is None and asked.nnodes is None:
         return Cluster(
             nproc=int(environment.get("LOCAL_WORLD_SIZE", "1")),
             node_rank=int(environment.get("GROUP_RANK", "0")),
@@ -199,12 +188,11 @@ def choose_cluster(
         raise UserError(
             f"--node-rank {node_rank} is not one of the {nnodes} nodes; use 0 to {nnodes - 1}"
         )
-    nproc = ranks_here(asked, machine, environment)
+    wanted = asked.nproc_per_node
+    nproc = count_ranks(wanted, several or nnodes > 1, devices, cores, environment)
     # One rank alone is a plain process: a script that finds RANK set may well take its path for CUDA. Inside another
     # launcher it would find that one's, so there torchrun gives it its own.
     if nproc > 1 or nnodes > 1 or is_rank(environment):
-        return Cluster(
-            nproc, nnodes, node_rank, asked.endpoint, engine="torchrun", rdzv_id=asked.rdzv_id
-        )
-    every = ranks_here(replace(asked, ranks=True), machine, environment)
+        return Cluster(nproc, nnodes, node_rank, asked.rdzv_endpoint, rdzv_id=asked.rdzv_id)
+    every = count_ranks(wanted, True, devices, cores, environment)
     return Cluster(nproc, engine="local", all_devices=every)

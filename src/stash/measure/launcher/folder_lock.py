@@ -85,7 +85,7 @@ class FolderLock:
             deadline = time.monotonic() + self._patience_seconds
             has_said = False
             while (blocking := self._find_blocking(descriptor)) is not None:
-                if blocking and set(blocking) <= _list_ancestors():
+                if blocking and all(map(_is_ancestor, blocking)):
                     os.close(descriptor)
                     return None
                 holder = _describe_first(blocking)
@@ -165,14 +165,13 @@ def _find_holders(inode: int) -> list[int]:
     return [int(row[4]) for row in locks]
 
 
-def _list_ancestors() -> set[int]:
-    """This process, and those that it descends from."""
-    found, process = set[int](), os.getpid()
-    while process > 0 and process not in found:
-        found.add(process)
-        status = status_of(process)
-        process = status.parent if status is not None else 0
-    return found
+def _is_ancestor(process: int) -> bool:
+    """Whether it is this process, or one that it descends from."""
+    own: int = os.getpid()
+    while own not in (process, 0):
+        status = status_of(own)
+        own = 0 if status is None else status.parent
+    return own == process
 
 
 def _describe_first(processes: list[int]) -> str:

@@ -15,10 +15,11 @@ from stash.core.errors import UserError, one_line
 from stash.core.imports import require_package
 from stash.core.records.profile import Profile
 from stash.measure.host.gpus import count_gpus
-from stash.measure.launcher.engines import Machine, RankRequest, choose_cluster
+from stash.measure.launcher.engines import choose_cluster
 from stash.measure.launcher.job import Job, require_torch
 from stash.measure.launcher.neighbours import TemporaryFolder
 from stash.measure.launcher.profile_options import ProfileOptions
+from stash.measure.launcher.rank_options import RankOptions
 from stash.measure.launcher.session import Watching, profile_job, watch_nothing
 
 
@@ -59,10 +60,8 @@ def measure_function(
     """The profile of ``train`` called with positional and named ``arguments``; raises JobError and UserError."""
     cloudpickle = require_package("cloudpickle", "profiling a function")
     require_torch("profiling a function")
-    where = choose_cluster(
-        RankRequest(ranks=False, nproc=nproc_per_node),
-        Machine(count_gpus(), len(os.sched_getaffinity(0))),
-    )
+    asked, cores = RankOptions(nproc_per_node=nproc_per_node), len(os.sched_getaffinity(0))
+    where = choose_cluster(asked, False, count_gpus(), cores)
     name = "loop" if isinstance(train, LoopText) else getattr(train, "__name__", "function")
     try:
         called = cloudpickle.dumps((train, *arguments))

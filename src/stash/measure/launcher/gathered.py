@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import fields
 from functools import cache
 from statistics import fmean
@@ -25,7 +25,7 @@ from stash.core.measured import (
 )
 from stash.core.records.base import first_mistake, utc_now
 from stash.core.records.host import Host
-from stash.core.records.profile import Profile, RankLedger, Settings, Workload
+from stash.core.records.profile import Profile, RankLedger, Workload
 from stash.core.version import __version__
 from stash.measure.protocol.messages import (
     HostsSeen,
@@ -42,8 +42,7 @@ from stash.measure.protocol.messages import (
     SoftwareSeen,
 )
 
-R = TypeVar("R", Block, Collective, Launch, Memory, Rank, Rate, StagePasses, WorkerTimes)
-
+T = TypeVar("T")
 DIGITS, DIGITS_OF_A_STEP = 6, 5
 """Significant ones of what was measured in a block, and step by step: 1 and 10 microseconds in a second."""
 MOST_LEFT_FILES = 1000
@@ -105,6 +104,7 @@ class GatheredRun:
             self._store_message(message)
         except ValidationError as error:
             raise _impossible_error(error, getattr(message, "kind", "block")) from None
+        self.led = True
 
     def _store_message(self, message: Message) -> None:
         """Raises ValidationError, also for what records are made of only at the end."""
@@ -112,14 +112,11 @@ class GatheredRun:
             case PhaseBegun():
                 self.phase = message
             case JobFacts():
-                Workload.model_validate({"command": (), "name": "", **message.known_fields()})
-                self.workload.update(message.known_fields())
+                self._store_facts(message.facts)
             case HostsSeen():
                 for host in message.hosts:
                     Host.model_validate(host)
                 self.hosts[:] = self.hosts or message.hosts
-            case Rank():
-                self.ranks.setdefault(message.rank, _make_record(message))
             case SoftwareSeen():
                 self.software.update(message.versions)
             case LadderChosen():
@@ -129,131 +126,132 @@ class GatheredRun:
                 self.planned = message
             case RoundGivenUp():
                 self.given_up = message
-            case Block():
-                self.blocks.append(_make_record(message))
             case LedgerKept():
                 self.ledgers.setdefault(message.rank, RankLedger(**vars(message)))
-            case Rate():
-                self.rates.append(_make_record(message))
-            case WorkerTimes():
-                self.workers.append(_make_record(message))
-            case StagePasses():
-                self.passes.append(_make_record(message))
-            case Memory():
-                seen = _make_record(message)
-                self.memory[seen.rank] = _merge_memory(self.memory.get(seen.rank), seen)
-            case Collective():
-                self.collectives.append(_check_bounds(Collective, vars(message)))
             case Skipped():
                 self.skipped[message.rung] = message.why
             case Noted():
                 self.note(message.text)
-            case Launch():
-                self.steps_of.setdefault(message.launch, _check_bounds(Launch, vars(message)))
             case RoundDone():
                 self.took.append(message.seconds)
             case LadderEnded():
                 self.ended = message
-        self.led = True
+            case _:
+                self._store_record(message)
+
+    def _store_facts(self, facts: Mapping[str, Any]) -> None:
+        unknown = facts.keys() - Workload.model_fields.keys()
+        if unknown:
+            raise StashError(f"the job's agents reported what is unknown: {min(unknown)}")
+        Workload.model_validate({"command": (), "name": "", **facts})
+        self.workload.update(facts)
+
+    def _store_record(self, message: Message) -> None:
+        """Of what a rank measured, as the artefact holds it."""
+        match _make_record(message):
+            case Rank() as rank:
+                self.ranks.setdefault(rank.rank, rank)
+            case Block() as block:
+                self.blocks.append(block)
+            case Rate() as rate:
+                self.rates.append(rate)
+            case WorkerTimes() as times:
+                self.workers.append(times)
+            case StagePasses() as passes:
+                self.passes.append(passes)
+            case Memory() as seen:
+                self.memory[seen.rank] = _merge_memory(self.memory.get(seen.rank), seen)
+            case Collective() as collective:
+                self.collectives.append(collective)
+            case Launch() as launch:
+                self.steps_of.setdefault(launch.launch, launch)
 
     def note(self, *texts: str) -> None:
         """Add sentences for the profile's reader, each once."""
         self.notes.extend(text for text in texts if text not in self.notes)
 
-    def profile(
-        self,
-        settings: Settings,
-        job: Workload,
-        ended: str,
-        elapsed: float,
-        before: float | None = None,
-    ) -> Profile:
-        """The artefact of what was gathered; ``elapsed`` seconds, of which ``before`` passed until the first block.
+    def profile(self, job: Workload, **known: Any) -> Profile:
+        """The artefact of what was gathered, with what else of it is ``known``.
 
         Raises StashError if what follows from it cannot be.
         """
+        skipped = {**self.skipped, **self.excused}
+        return Profile(
+            stash_version=__version__,
+            created=utc_now(),
+            workload=self._make_workload(job),
+            hosts=self._make_hosts(),
+            ranks=_sort_records(self.ranks),
+            software=self.software,
+            blocks=tuple(self.blocks),
+            rates=tuple(self.rates),
+            collectives=tuple(self.collectives),
+            skipped=tuple(Skipped(rung=rung, why=why) for rung, why in skipped.items()),
+            notes=tuple(self.notes),
+            left_files=tuple(self.left_files)[:MOST_LEFT_FILES],
+            launches=_sort_records(self.steps_of),
+            workers=tuple(self.workers),
+            passes=tuple(self.passes),
+            memory=_sort_records(self.memory),
+            ledgers=_sort_records(self.ledgers),
+            **known,
+        )
+
+    def _make_hosts(self) -> tuple[Host, ...]:
+        """Each with what its own host took of it during blocks."""
         steals: dict[int, list[float]] = defaultdict(list)
         for block in self.blocks:
             if block.steal is not None and block.rank in self.ranks:
                 steals[self.ranks[block.rank].node].append(block.steal)
-        hosts = [
-            Host(**{**host, "steal_fraction": fmean(steals[node])} if steals[node] else host)
-            for node, host in enumerate(self.hosts)
-        ]
+        taken = {node: {"steal_fraction": fmean(found)} for node, found in steals.items()}
+        return tuple(Host(**host | taken.get(node, {})) for node, host in enumerate(self.hosts))
+
+    def _make_workload(self, job: Workload) -> Workload:
         facts = {**job.model_dump(), **self.workload}
         facts |= disk_facts(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
-        facts["unrecorded"] = _still_unrecorded(facts)
+        # one of a job that was started in several ways may have what another lacks
+        spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
+        recorded = {"operators": bool(facts["operators"]), "ready_steps": spread}
+        facts["unrecorded"] = {
+            name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)
+        }
         try:
-            workload = Workload.model_validate(facts)
+            return Workload.model_validate(facts)
         except ValidationError as error:
             raise _impossible_error(error, "workload") from None
-        return Profile(
-            stash_version=__version__,
-            created=utc_now(),
-            workload=workload,
-            hosts=tuple(hosts),
-            ranks=tuple(self.ranks[rank] for rank in sorted(self.ranks)),
-            software=self.software,
-            settings=settings,
-            blocks=tuple(self.blocks),
-            rates=tuple(self.rates),
-            collectives=tuple(self.collectives),
-            skipped=tuple(
-                Skipped(rung=rung, why=why)
-                for rung, why in {**self.skipped, **self.excused}.items()
-            ),
-            notes=tuple(self.notes),
-            left_files=tuple(self.left_files)[:MOST_LEFT_FILES],
-            ended=ended,
-            elapsed_seconds=elapsed,
-            seconds_before_blocks=before,
-            launches=tuple(self.steps_of[number] for number in sorted(self.steps_of)),
-            workers=tuple(self.workers),
-            passes=tuple(self.passes),
-            memory=tuple(self.memory[rank] for rank in sorted(self.memory)),
-            ledgers=tuple(self.ledgers[rank] for rank in sorted(self.ledgers)),
-        )
+
+
+def _sort_records(records: Mapping[int, T]) -> tuple[T, ...]:
+    """In the order of their ranks, or launches."""
+    return tuple(records[key] for key in sorted(records))
 
 
 def _impossible_error(error: ValidationError, kind: str) -> StashError:
     return StashError(f"the job's agents reported what cannot be: {first_mistake(error, kind)}")
 
 
-def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
-    """What no launch recorded; one of a job that was started in several ways may have what another lacks."""
-    spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
-    recorded = {"operators": bool(facts["operators"]), "ready_steps": spread}
-    return {name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)}
-
-
 def _merge_memory(before: Memory | None, seen: Memory) -> Memory:
     """The most of each kind of memory."""
-    if before is None:
-        return seen
-    known, last = (
-        {name: value for name, value in vars(each).items() if value is not None}
-        for each in (before, seen)
-    )
-    return Memory(
-        **{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()}
-    )
+    known = [vars(each) for each in (before, seen) if each is not None]
+    most: dict[str, Any] = {
+        name: max((each[name] for each in known if each[name] is not None), default=None)
+        for name in vars(seen)
+    }
+    return Memory(**most)
 
 
-def _make_record(message: R) -> R:
-    """What a rank measured, as the artefact holds it; raises ValidationError."""
-    values = {each.name: _cut_digits(getattr(message, each.name)) for each in fields(message)}
-    return _check_bounds(type(message), values)
-
-
-def _check_bounds(kind: type[R], values: dict[str, Any]) -> R:
-    """A record within its bounds; raises ValidationError."""
-    record: R = _reader(cast(Hashable, kind)).validate_python(values)
+def _make_record(message: Message) -> Message:
+    """A record within its bounds, with as many digits as mean something; raises ValidationError."""
+    values = {each.name: getattr(message, each.name) for each in fields(message)}
+    if not isinstance(message, (Collective, Launch)):
+        values = {name: _cut_digits(value) for name, value in values.items()}
+    record: Message = _make_reader(cast(Hashable, type(message))).validate_python(values)
     return record
 
 
 @cache
-def _reader(kind: Any) -> TypeAdapter[Any]:
+def _make_reader(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stash.core.records.circumstances import GpuState
+from stash.core.records.host import PartState
 from stash.measure.host.energy_counters import EnergyCount, read_gpus
 from stash.measure.host.gpu_readings import Ask, Hold, make_asker, read_errors, read_gpu
 from stash.measure.host.gpus import count, open_nvml
@@ -37,9 +38,7 @@ class _SampledGpu:
     ours: bool = False
     """Whether a process of the job was seen on it."""
     others: list[float] = field(default_factory=list)
-    clocks: list[float] = field(default_factory=list)
-    held: Counter[str] = field(default_factory=Counter)
-    looks: int = 0
+    readings: list[PartState] = field(default_factory=list)
 
     def look(self, is_ours: Callable[[int], bool]) -> None:
         """Take what there is to know now, if a process of the job is on it."""
@@ -52,21 +51,19 @@ class _SampledGpu:
         if used is not None and not first:  # of the first look they are from before
             others = sum(min(sample.smUtil, 100) for sample in used if not is_ours(sample.pid))
             self.others.append(others / 100)
-        now = read_gpu(self.ask)
-        if now.clock is not None:
-            self.clocks.append(now.clock)
-        if now.held_by is not None:
-            self.looks += 1
-            self.held.update({_HELD[hold] for hold in now.held_by})
+        self.readings.append(read_gpu(self.ask))
 
     def make_state(self, index: int) -> GpuState:
         """All looks together."""
         errors = read_errors(self.ask)
+        clocks = [reading.clock for reading in self.readings if reading.clock is not None]
+        held = [reading.held_by for reading in self.readings if reading.held_by is not None]
+        seen = Counter(name for holds in held for name in {_HELD[hold] for hold in holds})
         return GpuState(
             index=index,
             others=_mean(self.others),
-            clock=_mean(self.clocks),
-            held_by={name: round(seen / self.looks, 3) for name, seen in sorted(self.held.items())},
+            clock=_mean(clocks),
+            held_by={name: round(count / len(held), 3) for name, count in sorted(seen.items())},
             memory_errors=errors["memory_errors"],
             link_errors=errors["link_errors"],
         )

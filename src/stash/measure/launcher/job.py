@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata, util
@@ -23,20 +22,20 @@ from stash.core.formatting import join_names
 from stash.core.secrets import kept_words
 from stash.core.units import find_nearest
 from stash.lab.zoo.registry import workload as look_up
-from stash.measure.linux.processes import find_by_variable
-from stash.measure.protocol.orders import VARIABLE
 
 # Python processes that the agent cannot get into, since options tell them to ignore PYTHONPATH or sitecustomize.
 
 _PYTHON = re.compile(r"python[\d.]*")
 _SHUTTING = "IES"
 """-E and -I do not look at PYTHONPATH, -S does not import ``sitecustomize``."""
-_TRAINS = b"libtorch"
-"""Part of the name of a library by which a process can train; launchers and helpers may do without Stash."""
 
 
 def python_options(words: Sequence[str]) -> str | None:
-    """Python with those of its options in a command that keep the agent out, if it has any: ``python -I``."""
+    """Python with those of its options in a command that keep the agent out, if it has any: ``python -I``.
+
+    Also where a shell is to run it, ``bash -c 'python -I train.py'``.
+    """
+    words = " ".join(words).split()
     for position, word in enumerate(words):
         if _PYTHON.fullmatch(Path(word).name):
             options = itertools.takewhile(
@@ -46,19 +45,6 @@ def python_options(words: Sequence[str]) -> str | None:
             shutting = "".join(letter for letter in _SHUTTING if letter in letters)
             if shutting:
                 return f"{Path(word).name} -{shutting}"
-    return None
-
-
-def trainer_shut_out(orders: str, proc: Path = Path("/proc")) -> str | None:
-    """The same of a live process, of the launch under these orders, that has loaded PyTorch."""
-    for number in find_by_variable(VARIABLE, orders, proc):
-        with suppress(OSError):  # it has ended
-            words = (
-                (proc / str(number) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            )
-            found = python_options(words)
-            if found is not None and _TRAINS in (proc / str(number) / "maps").read_bytes():
-                return found
     return None
 
 
@@ -74,7 +60,6 @@ _DISTRIBUTED = re.compile(
 _SPAWNS = re.compile(
     r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\("
 )
-_MODULE_LIMIT = 200
 _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
 _HEAD = 256
@@ -100,22 +85,19 @@ class Job:
     @property
     def command(self) -> tuple[str, ...]:
         """The command as the user would type it."""
-        front = {"script": (), "module": ("-m",), "command": ()}[self.kind]
+        front = ("-m",) if self.kind == "module" else ()
         return (*front, self.target, *self.arguments)
 
     @cached_property
     def kept_command(self) -> tuple[str, ...]:
         """The same as a profile keeps it: without what may be a secret."""
-        words = self.command
-        script = next((Path(word) for word in words if word.endswith(_SCRIPTS)), None)
+        script = next((Path(word) for word in self.command if word.endswith(_SCRIPTS)), None)
         if self.kind == "module":
             script = _module_path(self.target)
-        folders = [Path.cwd(), *([] if script is None else [script.parent])]
-        return kept_words(
-            words,
-            frozenset() if script is None else frozenset(_iter_choices(_read_source(script))),
-            folders,
-        )
+        if script is None:
+            return kept_words(self.command, folders=[Path.cwd()])
+        choices = frozenset(_iter_choices(_read_source(script)))
+        return kept_words(self.command, choices, [Path.cwd(), script.parent])
 
     @property
     def title(self) -> str:
@@ -127,13 +109,6 @@ class Job:
     def is_zoo_workload(self) -> bool:
         """Whether it is one of Stash's own workloads, which train on every device."""
         return self.target == _ZOO
-
-    @property
-    def batch(self) -> int | None:
-        """The batch of a workload, which Stash's own --batch can change."""
-        if not self.is_zoo_workload or "--batch" not in self.arguments:
-            return None
-        return int(self.arguments[self.arguments.index("--batch") + 1])
 
 
 def name_command(words: tuple[str, ...]) -> str:
@@ -208,13 +183,10 @@ def _check_runs(program: Path) -> None:
         return  # a binary
     by = head.partition(b"\n")[0].removeprefix(b"#!").split()
     if not head.startswith(b"#!"):
-        how = (
-            f"`stash profile {program}`"
-            if program.suffix == ".py"
-            else f"`stash profile -- bash {program}`"
-        )
+        runs = program if program.suffix == ".py" else f"-- bash {program}"
         raise UserError(
-            f"{program} has no first line that names what runs it (#!), so nothing can start it; type {how}"
+            f"{program} has no first line that names what runs it (#!), so nothing can start it; type "
+            f"`stash profile {runs}`"
         )
     if by and not Path(os.fsdecode(by[0])).exists():
         raise UserError(
@@ -308,37 +280,24 @@ def python_of(job: Job) -> str | None:
     if program is None or _PYTHON.fullmatch(Path(program).name):
         return program
     try:
-        head = read_up_to(Path(program), _HEAD).partition(b"\n")[0]
+        head = os.fsdecode(read_up_to(Path(program), _HEAD)).partition("\n")[0]
     except OSError:
         return None
-    words = os.fsdecode(head).removeprefix("#!").split() if head.startswith(b"#!") else []
-    found = next((word for word in words if _PYTHON.fullmatch(Path(word).name)), None)
-    return None if found is None else shutil.which(found)
+    words = head.removeprefix("#!").split() if head.startswith("#!") else []
+    found = (word for word in words if _PYTHON.fullmatch(Path(word).name))
+    return shutil.which(next(found, ""))
 
 
 def may_train_on_several(job: Job) -> bool:
-    """Whether a script, started with ranks, might train with them: judged by reading it and the modules next to it.
+    """Whether a script, started with ranks, might train with them: judged by reading it.
 
     Only a hint to the user follows from this; what is started is what was typed.
     """
     if job.kind == "command" or job.name:
         return False
-    text = "\n".join(_read_sources(job))
-    return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
-
-
-def _read_sources(job: Job) -> list[str]:
     path = Path(job.target) if job.kind == "script" else _module_path(job.target)
-    if path is None:
-        return []
-    texts = [_read_source(path)]
-    wanted = set(re.findall(r"^\s*(?:from|import)\s+\.*([\w.]+)", texts[0], re.MULTILINE))
-    for name in sorted(wanted)[:_MODULE_LIMIT]:
-        local = path.parent / name.replace(".", "/")
-        for candidate in (local.with_suffix(".py"), local / "__init__.py"):
-            if candidate.is_file():
-                texts.append(_read_source(candidate))
-    return texts
+    text = "" if path is None else _read_source(path)
+    return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
 
 
 def _iter_choices(source: str) -> Iterator[str]:
@@ -351,13 +310,12 @@ def _iter_choices(source: str) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        listed_in = [keyword.value for keyword in node.keywords if keyword.arg == "choices"]
-        listed_in += node.args[:1] if called == "Choice" else []
-        found = [each for choices in listed_in for each in getattr(choices, "elts", ())]
-        options = node.args if called == "add_argument" else []
-        yield from (
-            str(each.value) for each in [*found, *options] if isinstance(each, ast.Constant)
-        )
+        listed = [keyword.value for keyword in node.keywords if keyword.arg == "choices"]
+        listed += node.args[:1] if called == "Choice" else []
+        words = list(node.args) if called == "add_argument" else []
+        for choices in listed:
+            words += getattr(choices, "elts", ())
+        yield from (str(word.value) for word in words if isinstance(word, ast.Constant))
 
 
 def _module_path(name: str) -> Path | None:
@@ -411,34 +369,26 @@ def commit_of(job: Job) -> Commit:
     """Find the commit of the repository that the job's script is in, else of the one that it is started in."""
     if job.kind == "module" and job.target.startswith("stash."):
         return Commit()  # a workload of the zoo, or a function: its module is Stash's own
-    words = (job.target,) if job.kind == "script" else job.command if job.kind == "command" else ()
+    words = {"script": (job.target,), "command": job.command}.get(job.kind, ())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    scripts = (path for path in map(Path, words) if path.suffix in _SCRIPTS and path.is_file())
     try:
-        there = next(
-            (path for path in map(Path, words) if path.suffix in _SCRIPTS and path.is_file()), None
-        )
+        there = next(scripts, None)
         done = subprocess.run(
             _GIT,
-            cwd=Path.cwd() if there is None else there.resolve().parent,
+            cwd=None if there is None else there.resolve().parent,
             env={**environment, "GIT_TERMINAL_PROMPT": "0"},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             timeout=_GIT_SECONDS,
             check=True,
             text=True,
             errors="replace",
         )
-    except (
-        OSError,
-        ValueError,
-        subprocess.SubprocessError,
-    ):  # no git, no repository or somebody else's, a large one
-        return Commit()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return Commit()  # no git, no repository or somebody else's, a large one
     lines = done.stdout.splitlines()
     commit = next(filter(None, map(_COMMIT.fullmatch, lines)), None)
-    return (
-        Commit()
-        if commit is None
-        else Commit(commit[1], any(not line.startswith("# ") for line in lines))
-    )
+    if commit is None:
+        return Commit()
+    return Commit(commit[1], any(not line.startswith("# ") for line in lines))

@@ -25,17 +25,14 @@ from stash.measure.launcher.diagnose import (
     diagnose_early_exit,
     diagnose_lost_nodes,
     find_closed,
-    find_question,
     own_output,
 )
 from stash.measure.launcher.guarded import name_left_file, report_sentences
-from stash.measure.launcher.job import trainer_shut_out, why_shut_out
 from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
 from stash.measure.launcher.process import (
     Process,
     Request,
-    is_on_terminal,
     make_request,
     threads_of_a_rank,
 )
@@ -54,6 +51,7 @@ _LOOK_SHARE = 50
 """Rounds and other programs are looked at for a fiftieth of the time: it is the job's cores that this takes."""
 _SAID_AFTER = 30.0
 """Seconds without a first step after which a note is printed."""
+_LONGEST_QUESTION = 300
 _SILENCE = 60.0
 """Seconds without a step, of ranks that took steps, after which a job counts as hung at the earliest …"""
 _SLOWER = 5.0
@@ -109,8 +107,7 @@ class _Running:
 
     def end_whole(self) -> None:
         """Its ranks are done: nothing of the job may follow on their end."""
-        waiting = self.files.list_waiting().items()
-        codes = self.process.finish([number for number, exits in waiting if exits])
+        codes = self.process.finish(self.files.list_marked("exiting"))
         self.finish = _Finish(codes, together=self.ended is not None or self.all_wait())
 
     def steps_by_rank(self) -> dict[int, int]:
@@ -125,13 +122,14 @@ class _Running:
 
     def is_done(self, now: float) -> bool:
         """Whether every rank waits to be ended, or should by now."""
-        exiting = self.files.exiting_since()
+        exiting = min(self.files.list_marked("exiting").values(), default=None)
         return min(self.ended or now, exiting or now) < now - _SHUTDOWN_SECONDS or self.all_wait()
 
     def all_wait(self) -> bool:
         """Whether every rank waits to be ended."""
         ranks = {beat.pid for beat in self.process.beats().values()}
-        return bool(ranks) and ranks <= self.files.list_waiting().keys()
+        waiting = self.files.list_marked("finished") | self.files.list_marked("exiting")
+        return bool(ranks) and ranks <= waiting.keys()
 
     def left_early(self) -> tuple[int, int] | None:
         """The first rank that ended by itself, with its exit code, if not all ended together and well."""
@@ -183,7 +181,6 @@ class Launches:
         """Of launches that leave nothing behind: when they are ended (the clock's monotonic seconds)."""
         self._measurement, self._start_process = measurement, start
         self._last: Process | None = None
-        self._asked = ""
         self._said_to_wait = False
         self._next_look = 0.0
 
@@ -246,7 +243,7 @@ class Launches:
             report = put_back(running.files.kept) + put_back(running.files.kept_here)
             m.gathered.note(*report_sentences(replace(report, new=())))
             m.gathered.left_files.update(dict.fromkeys(map(name_left_file, report.new)))
-            others = running.files.count_extras()
+            others = len(running.files.list_marked("extra"))
             many = "another process" if others == 1 else f"{others} other processes"
             if others:
                 m.gathered.note(
@@ -279,13 +276,8 @@ class Launches:
             if clock.monotonic() - looked > _LOOK_SECONDS:
                 looked = clock.monotonic()
                 self._mention_neighbours()
-                self._pass_on_question(running)
                 self._say_that_it_waits(running, begun)
-                failure = (
-                    self._diagnose_lost(running)
-                    or self._diagnose_hung(running, pace)
-                    or self._diagnose_shut_out(running)
-                )
+                failure = self._diagnose_lost(running) or self._diagnose_hung(running, pace)
                 if failure is not None:
                     return failure
             if (late := self._diagnose_lateness()) is not None:
@@ -324,15 +316,6 @@ class Launches:
                 "the other's stalls: profile one at a time"
             )
 
-    def _pass_on_question(self, running: _Running) -> None:
-        """Show what the job asks on a terminal before it trains: its output goes to a log, what is typed to it."""
-        if not is_on_terminal() or running.last_step() is not None:
-            return
-        asked = find_question(running.process.output())
-        if asked and asked != self._asked:
-            self.say(f"the job asks: {asked}")
-        self._asked = asked
-
     def _say_that_it_waits(self, running: _Running, begun: float) -> None:
         """Say once that no step was seen yet, long before it is given up: it may be one that Stash cannot see."""
         m, silence = self._measurement, self._measurement.clock.monotonic() - begun
@@ -340,7 +323,9 @@ class Launches:
             return
         self._said_to_wait = True
         text = f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
-        self.say(f"{text}; if it trains by now, {MARK_STEPS}")
+        words = running.process.output().rpartition("\n")[2].strip()  # a question, if it asks one
+        asks = f"; it waits at: {words[-_LONGEST_QUESTION:]}" if words else ""
+        self.say(f"{text}{asks}; if it trains by now, {MARK_STEPS}")
 
     def _take_news(self, running: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""
@@ -374,13 +359,6 @@ class Launches:
     def last_words(self) -> str:
         """What the job itself printed at the end of the last launch."""
         return own_output(self._last.output()) if self._last is not None else ""
-
-    def _diagnose_shut_out(self, running: _Running) -> Diagnosis | None:
-        """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
-        if running.last_step() is not None:
-            return None
-        options = trainer_shut_out(str(running.files.orders))
-        return None if options is None else Diagnosis(why_shut_out(options), users_mistake=True)
 
     def _diagnose_lost(self, running: _Running) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
@@ -466,6 +444,5 @@ class Launches:
                 steps=running.steps_by_rank(),
                 left=running.peers.left if running.peers is not None else None,
                 title=job.title,
-                batch=job.batch,
             )
         )

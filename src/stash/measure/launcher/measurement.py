@@ -221,14 +221,17 @@ class Measurement:
         )
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
-        found = self.gathered.profile(settings, workload, ended, elapsed, before)
-        on_gpus = any(rank.device != "cpu" for rank in found.ranks)
-        seen = {
-            "energy": None if ended == "measuring" else self._sum_energy(on_gpus),
-            "others": self.bystanders.list_programs(),
-            "gpu_states": self.bystanders.gpus.list_states(),
-        }
-        return found.model_copy(update=seen)
+        on_gpus = any(rank.device != "cpu" for rank in self.gathered.ranks.values())
+        return self.gathered.profile(
+            workload,
+            settings=settings,
+            ended=ended,
+            elapsed_seconds=elapsed,
+            seconds_before_blocks=before,
+            energy=None if ended == "measuring" else self._sum_energy(on_gpus),
+            others=self.bystanders.list_programs(),
+            gpu_states=self.bystanders.gpus.list_states(),
+        )
 
     @cached_property
     def _calming(self) -> Calming:

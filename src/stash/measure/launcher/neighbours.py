@@ -10,14 +10,20 @@ import re
 import secrets
 import shutil
 import socket
-import stat
 import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 from stash.core.errors import UserError
-from stash.measure.protocol.folder import KEPT, RunFolder, claim, disown_folder, has_owner, is_run
+from stash.measure.protocol.folder import (
+    KEPT,
+    RunFolder,
+    claim,
+    disown_folder,
+    has_owner,
+    list_runs,
+)
 from stash.measure.protocol.put_back import (
     SHUTDOWN_SECONDS,
     RestoreReport,
@@ -122,14 +128,8 @@ class TemporaryFolder:
 def sweep_folders(parent: Path) -> SweepResult:
     """Remove the folders of runs whose launcher died, and old logs; put back what those runs had set aside."""
     dead, found = 0, restore_killed_runs()
-    for folder in parent.glob(f"{_PREFIX}*"):
-        try:
-            status = folder.lstat()
-        except OSError:
-            continue  # gone by now
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or not is_run(folder):
-            continue
-        lives, unchanged = has_owner(folder), time.time() - status.st_mtime
+    for folder in list_runs(parent, f"{_PREFIX}*"):
+        lives, unchanged = has_owner(folder), time.time() - folder.lstat().st_mtime
         if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
             report = restore_run(Path(os.path.realpath(folder / KEPT)))
             if report is None:

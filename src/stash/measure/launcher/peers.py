@@ -5,9 +5,8 @@ prove it (``membership``). The node that the meeting point belongs to is node 0,
 torch's own way to number nodes unpickles what anybody puts into its store.
 
 While the job runs they send signs of life (``Peers``): a node without power or link says nothing, no connection is
-reset, and a collective waits half an hour for it. Every launcher talks to that of rank 0, by UDP; the ranks gave
-them its address when they met, and the key that every datagram is signed with. A node that never sent one is not
-judged (a firewall between them, an older Stash).
+reset, and a collective waits half an hour for it. Every launcher has a link to that of rank 0, whose address and key
+the ranks gave it when they met. A node that never sent a sign is not judged (a firewall between them, an older Stash).
 """
 
 from __future__ import annotations
@@ -15,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import secrets
+import select
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from typing import NamedTuple
 from stash.core.errors import UserError
 from stash.core.membership import (
     HANDSHAKE_SECONDS,
+    Door,
     HungUpError,
     RunMember,
     SignedLink,
@@ -140,14 +142,7 @@ def _not_all(nodes: int, came: int | None) -> UserError:
 
 LOST_SECONDS = 15.0
 """Silence of a node, and no step of our own ranks, for so long: it is gone. TCP recovers from shorter ones."""
-_MAX_BYTES = 16384
-_MAX_DATAGRAMS = 4096
-"""Read at one time: a flood of them holds nothing up."""
-_SIGNATURE = 32
-_REPEATS = 3
-"""A datagram may be lost; what is sent only once is sent so often."""
-
-Address = tuple[str, int]
+_SIGNS = "signs of life"
 
 
 @register_record
@@ -169,22 +164,21 @@ class Word:
     node: int
     leaves: bool = False
     gone: Silence | None = None
-    number: int = 0
-    """How many its sender has sent: what comes again, or late, counts for nothing."""
 
 
 @dataclass(frozen=True)
 class _Peer:
     node: int
-    address: Address
+    address: str
     seen: float
 
 
 class _Line(NamedTuple):
-    """Where a launcher talks to the others, and the number of its node."""
+    """A connection to another launcher of the job."""
 
     socket: socket.socket
-    node: int
+    link: SignedLink
+    address: str
 
 
 class Peers:
@@ -192,62 +186,96 @@ class Peers:
 
     def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
-        self._own = secrets.token_hex(8)
-        self._key = secrets.token_hex(32)
-        self._line: _Line | None = None
-        self._meeting: Invitation | None = None
+        self._own, self._key = secrets.token_hex(8), secrets.token_hex(32)
+        self._node = 0
+        self._door: Door | None = None
+        self._lines: list[_Line] = []
+        """Of rank 0's launcher to all others, of another to that one."""
+        self._caller: threading.Thread | None = None
         self._peers: dict[str, _Peer] = {}
         """By sender."""
-        self._sent = 0
-        self._numbers: dict[str, int] = {}
-        """Of the last word of each sender, also of those that left."""
         self._declared: Silence | None = None
         self.left: tuple[int, str] | None = None
         """The node that took leave last, with its address."""
 
     def open_socket(self) -> None:
         """Listen, on the interface that leads to the other nodes, as soon as the ranks say that there are any."""
-        if self._line is not None or (neighbours := Neighbours.load(self._folder)) is None:
+        if self._door is not None or (neighbours := Neighbours.load(self._folder)) is None:
             return
         family = socket.AF_INET6 if ":" in neighbours.address else socket.AF_INET
-        opened = socket.socket(family, socket.SOCK_DGRAM)
         try:
-            opened.bind((neighbours.address, 0))
+            listener = bind_listener(family, neighbours.address, 0)
         except OSError:  # the ranks are in another network namespace, and wait in vain
-            opened.close()
             return
-        opened.setblocking(False)
-        self._line = _Line(opened, neighbours.node)
-        Invitation(neighbours.address, opened.getsockname()[1], self._key).write(self._folder)
+        place = Invitation(neighbours.address, listener.getsockname()[1], self._key)
+        self._node = neighbours.node
+        self._door = Door(listener, self._key.encode(), _SIGNS, self._add_line)
+        place.write(self._folder)
+
+    def _add_line(self, opened: socket.socket, member: RunMember) -> None:
+        with contextlib.suppress(OSError):  # it hung up already
+            self._lines.append(_Line(opened, SignedLink(opened, member), opened.getpeername()[0]))
 
     def close(self) -> None:
         """Take leave: a launcher that ended in order is not missed by those that still have something to do."""
-        if self._line is None:
-            return
-        for address in self._list_listeners() * _REPEATS:
-            self._send(address, leaves=True)
-        self._line.socket.close()
-        self._line = None
-
-    @property
-    def _leads(self) -> bool:
-        """Whether rank 0 is one of our own: then everybody talks to us."""
-        return self._meeting is not None and self._meeting.key == self._key
+        if self._door is not None:
+            self._door.close()
+            self._send(Word(self._own, self._node, leaves=True))
+            for line in self._lines:
+                line.link.close()
 
     def greet(self) -> None:
         """Send a sign of life, and take those that came."""
         self.open_socket()
-        self._meeting = self._meeting or Invitation.load_meeting(self._folder)
-        if self._line is None or self._meeting is None:
+        meeting = Invitation.load_meeting(self._folder)
+        if self._door is None or meeting is None:
             return
-        self._receive(self._line.socket, _make_member(self._meeting))
-        for address in self._list_listeners():
-            self._send(address)
+        is_calling = self._caller is not None and self._caller.is_alive()
+        if not self._lines and not self._leads(meeting) and not is_calling:
+            self._caller = threading.Thread(target=self._call, args=(meeting,), daemon=True)
+            self._caller.start()
+            self._caller.join(_PAUSE)
+        self.hear()
+        self._send(Word(self._own, self._node))
 
-    def _list_listeners(self) -> list[Address]:
-        if self._leads or self._meeting is None:
-            return [peer.address for peer in self._peers.values()]
-        return [(self._meeting.host, self._meeting.port)]
+    def hear(self) -> None:
+        """Take what the others have sent."""
+        for line in list(self._lines):
+            try:
+                while select.select([line.socket], [], [], 0)[0]:
+                    sent = line.link.receive(time.monotonic() + HANDSHAKE_SECONDS)
+                    self._handle_word(unpack_value(sent), line.address)
+            except (OSError, WireError):
+                self._hang_up(line)
+
+    def _leads(self, meeting: Invitation | None) -> bool:
+        """Whether rank 0 is one of our own: then everybody talks to us."""
+        return meeting is not None and meeting.key == self._key
+
+    def _call(self, meeting: Invitation) -> None:
+        with contextlib.suppress(OSError):
+            self._add_line(*connect((meeting.host, meeting.port), meeting.key.encode(), _SIGNS))
+
+    def _send(self, word: Word) -> None:
+        for line in list(self._lines):
+            try:
+                line.link.send(pack_value(word))
+            except OSError:  # no route: exactly what the other side is about to notice
+                self._hang_up(line)
+
+    def _hang_up(self, line: _Line) -> None:
+        line.link.close()
+        self._lines.remove(line)
+
+    def _handle_word(self, word: object, address: str) -> None:
+        if not isinstance(word, Word):
+            raise WireError("no launcher says that")
+        if word.leaves:
+            self._peers.pop(word.sender, None)
+            self.left = (word.node, address)
+        else:
+            self._peers[word.sender] = _Peer(word.node, address, self._clock())
+        self._declared = word.gone or self._declared
 
     def find_silence(self, last_step: float | None) -> Silence | None:
         """Who is gone: silent for too long while no rank here stepped either, or declared so by rank 0's launcher.
@@ -262,55 +290,10 @@ class Peers:
         ]
         if not gone:
             return None
-        nodes = sorted({(peer.node, peer.address[0]) for peer in gone})
+        nodes = sorted({(peer.node, peer.address) for peer in gone})
         return Silence(tuple(nodes), min(peer.seen for peer in gone))
 
     def tell_peers(self, silence: Silence) -> None:
         """Let those still there know who is gone, before our own ranks end and break their connections."""
-        if not self._leads:
-            return
-        lost = set(silence.nodes)
-        for peer in self._peers.values():
-            for _ in range(_REPEATS if (peer.node, peer.address[0]) not in lost else 0):
-                self._send(peer.address, gone=silence)
-
-    def _send(self, address: Address, leaves: bool = False, gone: Silence | None = None) -> None:
-        assert self._line is not None
-        assert self._meeting is not None
-        self._sent += 1
-        words = pack_value(Word(self._own, self._line.node, leaves, gone, self._sent))
-        with contextlib.suppress(
-            OSError
-        ):  # no route: exactly what the other side is about to notice
-            self._line.socket.sendto(_make_member(self._meeting).sign(words) + words, address)
-
-    def _receive(self, opened: socket.socket, launcher: RunMember) -> None:
-        """Take what came from launchers of this job; whatever else came is not looked at."""
-        for _ in range(_MAX_DATAGRAMS):
-            try:
-                data, address = opened.recvfrom(_MAX_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:
-                continue  # that somebody could not be reached
-            if launcher.is_signed(data[_SIGNATURE:], data[:_SIGNATURE]):
-                with contextlib.suppress(WireError):
-                    self._handle_word(unpack_value(data[_SIGNATURE:]), address[:2])
-
-    def _handle_word(self, word: object, address: Address) -> None:
-        if not isinstance(word, Word) or word.sender == self._own:
-            return
-        if word.number <= self._numbers.get(word.sender, 0):
-            return
-        self._numbers[word.sender] = word.number
-        if word.leaves:
-            self._peers.pop(word.sender, None)
-            self.left = (word.node, address[0])
-        else:
-            self._peers[word.sender] = _Peer(word.node, address, self._clock())
-        self._declared = word.gone or self._declared
-
-
-def _make_member(meeting: Invitation) -> RunMember:
-    """Any launcher of the job, which all sign with one key."""
-    return RunMember("", meeting.key.encode())
+        if self._leads(Invitation.load_meeting(self._folder)):
+            self._send(Word(self._own, self._node, gone=silence))

@@ -112,17 +112,19 @@ def _follow_workers(
     process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say
 ) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
-    tail, reached, bystanders, looked = Tail(orders.progress), [], Bystanders(), 0.0
+    tail, bystanders, looked = Tail(orders.progress), Bystanders(), 0.0
+    reached: list[str] = []
+    """What the workers have begun: parts, ``met`` and ``done``."""
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
             follow_requests()
-            for what in _read_milestones(tail):
-                reached.append(what)
-                if what in PARTS:
-                    say(what)
+            for row in tail.read_new_rows():
+                reached.append(row["what"])
+                if row["what"] in PARTS:
+                    say(row["what"])
                 else:
-                    left = _SHUTDOWN_SECONDS if what == "done" else orders.budget + _GRACE
+                    left = _SHUTDOWN_SECONDS if row["what"] == "done" else orders.budget + _GRACE
                     deadline = time.monotonic() + left
             if reached[-1:] == ["compute"] and time.monotonic() - looked > _LOOK_SECONDS:
                 looked = time.monotonic()
@@ -130,51 +132,40 @@ def _follow_workers(
             time.sleep(_TICK)
     finally:
         process.stop()
-    reached += _read_milestones(tail)
-    found = _read_result(
-        process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached)
-    )
+    reached += [row["what"] for row in tail.read_new_rows()]
+    status = 0 if "done" in reached else status
+    if not orders.result.exists() and not reached and (status is None or cluster.nnodes > 1):
+        raise _not_met(cluster, wait)
+    found = _read_result(process, orders.result, status)
     if found is None:
         return None
     first = found.hosts[0].model_copy(update={"programs": bystanders.list_programs()})
     return found.model_copy(update={"hosts": (first, *found.hosts[1:])})
 
 
-def _read_milestones(progress: Tail) -> list[str]:
-    """What the workers have begun since the last look: parts, ``met`` and ``done``."""
-    return [row["what"] for row in progress.read_new_rows()]
+def _not_met(cluster: Cluster, wait: float) -> UserError | JobError:
+    if cluster.nnodes == 1:
+        return JobError(
+            f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?"
+        )
+    return UserError(
+        f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
+        "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
+    )
 
 
-def _read_result(
-    process: Process,
-    orders: ProbeOrders,
-    cluster: Cluster,
-    wait: float,
-    status: int | None,
-    met: bool,
-) -> Probe | None:
-    """What rank 0 saved, with a note if it ended early; raises what stands for a probe that has nothing."""
+def _read_result(process: Process, result: Path, status: int | None) -> Probe | None:
+    """What rank 0 saved, with a note if it ended early; None on other nodes, JobError where nothing was measured."""
     if status is None:
-        why = f"it did not end {_GRACE:.0f} s after its budget" if met else ""
+        why = f"it did not end {_GRACE:.0f} s after its budget"
     else:
         found = diagnose(Evidence(status, process.crashes(), process.output(), {}, "the probe"))
         why = found.sentence.replace(" before its first training step", "")
-    if orders.result.exists():
-        saved = Probe.model_validate_json(orders.result.read_text())
-        return (
-            saved
-            if status == 0
-            else saved.model_copy(update={"notes": (f"the probe ended early: {why}",)})
-        )
-    if status == 0:
+    if not result.exists() and status == 0:
         return None
-    if not met and (status is None or cluster.nnodes > 1):
-        if cluster.nnodes == 1:
-            raise JobError(
-                f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?"
-            )
-        raise UserError(
-            f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
-            "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"
-        )
-    raise JobError(why)
+    if not result.exists():
+        raise JobError(why)
+    saved = Probe.model_validate_json(result.read_text())
+    if status == 0:
+        return saved
+    return saved.model_copy(update={"notes": (f"the probe ended early: {why}",)})

@@ -103,7 +103,10 @@ def handed_on() -> Iterator[int]:
         yield subprocess.DEVNULL
         return
     if not stat.S_ISREG(kind):
-        yield subprocess.DEVNULL if _is_the_shells() else _STDIN
+        is_the_shells = False  # a terminal that somebody else reads, as in the background
+        with contextlib.suppress(OSError):  # the terminal of another session
+            is_the_shells = os.isatty(_STDIN) and os.tcgetpgrp(_STDIN) != os.getpgrp()
+        yield subprocess.DEVNULL if is_the_shells else _STDIN
         return
     opened = None
     try:
@@ -115,28 +118,6 @@ def handed_on() -> Iterator[int]:
     finally:
         if opened is not None:
             os.close(opened)
-
-
-def read_once() -> bool:
-    """Whether a second start finds only what the first has left."""
-    try:
-        kind = os.fstat(_STDIN).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
-
-
-def is_on_terminal() -> bool:
-    """Whether somebody can be asked."""
-    return os.isatty(_STDIN) and not _is_the_shells()
-
-
-def _is_the_shells() -> bool:
-    """Whether it is a terminal that somebody else reads, as where this process was put into the background."""
-    try:
-        return os.isatty(_STDIN) and os.tcgetpgrp(_STDIN) != os.getpgrp()
-    except OSError:  # the terminal of another session
-        return False
 
 
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from stash.core.errors import JobError, UserError
@@ -34,7 +34,7 @@ from stash.measure.launcher.launches import Launches
 from stash.measure.launcher.measurement import Approach, Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import number_nodes
-from stash.measure.launcher.process import Process, Request, read_once
+from stash.measure.launcher.process import Process, Request
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.folder import RunFolder
 from stash.ui.project import read_power_price
@@ -54,16 +54,8 @@ _WANTS_LAUNCHER = re.compile(
 """In its traceback, or in what it printed last. (DeepSpeed asks MPI for what no launcher has set.)"""
 
 
-@dataclass(frozen=True)
-class AnotherStart:
-    """The cluster to start next, and what the profile says about it."""
-
-    cluster: Cluster
-    note: str
-
-
-def restart_as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | None:
-    """How to start a job that failed so as one plain process; None if its error does not ask for a launcher."""
+def restart_as_ranks(cluster: Cluster, failure: Diagnosis) -> Cluster | None:
+    """The cluster for a job that failed so as one plain process; None if its error does not ask for a launcher."""
     lines = [
         line for line in failure.own_words.splitlines() if not line.lstrip().startswith('File "')
     ]
@@ -73,20 +65,7 @@ def restart_as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | Non
         or not _WANTS_LAUNCHER.search("\n".join(lines))
     ):
         return None
-    ranks, why = format_count(cluster.all_devices, "rank"), find_cause(failure.own_words)
-    return AnotherStart(
-        replace(cluster, engine="torchrun", nproc=cluster.all_devices),
-        f"the job was started by torchrun, as {ranks}, since as a plain process it failed ({why})",
-    )
-
-
-def restart_as_one(cluster: Cluster, needs_launcher: bool) -> AnotherStart:
-    """How to start a job whose ranks formed no process group; ``needs_launcher``: as a plain process it failed."""
-    return AnotherStart(
-        replace(cluster, engine="torchrun" if needs_launcher else "local", nproc=1, all_devices=1),
-        f"started as {cluster.nproc} ranks, the script never called init_process_group: those were "
-        f"{cluster.nproc} jobs and not one, so one process was started again, by itself, and measured",
-    )
+    return replace(cluster, engine="torchrun", nproc=cluster.all_devices)
 
 
 class ProfileSession:
@@ -181,7 +160,7 @@ class ProfileSession:
             )
             failure = self.launches.run_launch(orders)
             if gathered.end == "no process group":
-                self._start(restart_as_one(m.cluster, self._as_typed is not None))
+                self._start_as_one()
                 continue
             if gathered.unsafe is not None:
                 if self._measure_whole_job(gathered.unsafe):
@@ -274,14 +253,26 @@ class ProfileSession:
         if another is None:
             return False
         self._as_typed = failure
-        self._start(another)
+        ranks, why = format_count(another.nproc, "rank"), find_cause(failure.own_words)
+        note = f"the job was started by torchrun, as {ranks}, since as a plain process it failed ({why})"
+        self._start(another, note)
         return True
 
-    def _start(self, another: AnotherStart) -> None:
+    def _start_as_one(self) -> None:
+        """After ranks formed no process group."""
+        before = self.measurement.cluster
+        note = (
+            f"started as {before.nproc} ranks, the script never called init_process_group: those were "
+            f"{before.nproc} jobs and not one, so one process was started again, by itself, and measured"
+        )
+        engine = "local" if self._as_typed is None else "torchrun"
+        self._start(replace(before, engine=engine, nproc=1, all_devices=1), note)
+
+    def _start(self, cluster: Cluster, note: str) -> None:
         """Forget what was measured, and note in the profile and print at once how the job is started next."""
         m = self.measurement
-        m.start_over(*m.gathered.notes, another.note, cluster=another.cluster)
-        self.launches.say(another.note)
+        m.start_over(*m.gathered.notes, note, cluster=cluster)
+        self.launches.say(note)
 
     def _can_start_again(self) -> bool:
         """After a training loop that ended too early: first without an end to its loader, then in its own epochs."""
@@ -343,10 +334,6 @@ class ProfileSession:
         m = self.measurement
         if failure is not None and self._as_typed is not None and not self.launches.steps():
             failure = combine_diagnoses(self._as_typed, failure, m.cluster.nproc)
-        has_read_all = m.launches > 1 and read_once()
-        if failure is not None and has_read_all and "EOFError" in failure.own_words:
-            advice = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
-            failure = replace(failure, sentence=f"{failure.sentence}; {advice}")
         if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
             every = m.cluster.all_devices
             m.gathered.note(

@@ -11,6 +11,7 @@ import io
 import mmap
 import random
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from stash.core.records.host import PartFigure, Unmeasured
 from stash.measure.probe.exchanges import repeat
 from stash.measure.probe.probe_orders import Product
 
-_LEAST = 1
 _PATIENCE = 1.5
 """Times the seconds asked for after which no further burst is begun, as on a machine that does other work."""
 _ON_CPU = ((256, 256, 256), (1024, 1024, 1024), (1536, 1536, 1536))
@@ -131,6 +131,10 @@ Look = Callable[[Sequence[TimedDevice]], None]
 """Called with the devices that were just given work."""
 
 
+Repetition = list[tuple[float, float | None]]
+"""By lane: seconds, and what they took of the cores, where that is known."""
+
+
 @dataclass
 class _Slot:
     """Tasks of one name that run at the same time, each on its lane, and what they took so far."""
@@ -140,10 +144,7 @@ class _Slot:
     """Bursts that it takes part in."""
     calls: int = 0
     """Of a repetition; unknown at first."""
-    bursts: list[list[tuple[float, ...]]] = field(default_factory=list)
-    """By burst, by repetition, by lane."""
-    cpu_seconds: list[tuple[float | None, ...]] = field(default_factory=list)
-    """By burst, by lane."""
+    bursts: list[list[Repetition]] = field(default_factory=list)
 
     def take_burst(self, seconds: float, look: Look) -> None:
         """One burst of about so many seconds; the first finds out how many acts make a repetition."""
@@ -151,70 +152,65 @@ class _Slot:
             task.prepare()
         if not self.calls:
             self._once(1, look)  # starts the device and its libraries, touches memory
-            longest = max(1e-7, *self._once(1, look)[0])
+            longest = max(1e-7, _longest(self._once(1, look)))
             self.calls = max(1, round(max(lane.repetition for lane, _ in self.pairs) / longest))
-        taken: list[tuple[float, ...]] = []
-        used: list[tuple[float | None, ...]] = []
+        taken: list[Repetition] = []
 
         def once() -> float:
-            times, own = self._once(self.calls, look)
-            taken.append(times)
-            used.append(own)
-            return max(times)
+            taken.append(self._once(self.calls, look))
+            return _longest(taken[-1])
 
-        repeat(once, seconds, least=_LEAST)
+        repeat(once, seconds, least=1)
         self.bursts.append(taken[1:])  # the first one warms up
-        lanes = range(len(self.pairs))
-        self.cpu_seconds.append(
-            tuple(
-                None if used[-1][at] is None else sum(row[at] or 0.0 for row in used[1:])
-                for at in lanes
-            )
-        )
 
-    def _once(self, calls: int, look: Look) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
-        """Seconds of one repetition on each lane, and of the core that it had; lanes take turns, so none waits."""
+    def _once(self, calls: int, look: Look) -> Repetition:
+        """One repetition; lanes take turns, so none waits."""
+        turns, at_once = (1, calls) if len(self.pairs) == 1 else (calls, 1)
         for lane, task in self.pairs:
             lane.start(task)
-        if len(self.pairs) == 1:
+        for _ in range(turns):
             for lane, task in self.pairs:
-                lane.act(task, calls)
-        else:
-            for _ in range(calls):
-                for lane, task in self.pairs:
-                    lane.act(task, 1)
+                lane.act(task, at_once)
         for lane, _ in self.pairs:
             lane.stop()
         look([lane for lane, _ in self.pairs])
-        return tuple(lane.seconds() for lane, _ in self.pairs), tuple(
-            lane.cpu_seconds for lane, _ in self.pairs
-        )
+        return [(lane.seconds(), lane.cpu_seconds) for lane, _ in self.pairs]
 
     def list_figures(self) -> list[PartFigure]:
-        return [
-            PartFigure(
+        found = []
+        for at, (lane, task) in enumerate(self.pairs):
+            own = [[repetition[at] for repetition in burst] for burst in self.bursts]
+            cores = [[used for _, used in burst if used is not None] for burst in own]
+            figure = PartFigure(
                 device=lane.name,
                 name=task.name,
                 unit=task.unit,
                 work=task.work * self.calls,
                 together=len(self.pairs) > 1,
-                bursts=tuple(tuple(row[at] for row in burst) for burst in self.bursts),
-                cpu_seconds=tuple(own for row in self.cpu_seconds if (own := row[at]) is not None),
+                bursts=tuple(tuple(seconds for seconds, _ in burst) for burst in own),
+                cpu_seconds=tuple(sum(used) for used in cores if used),
             )
-            for at, (lane, task) in enumerate(self.pairs)
-        ]
+            found.append(figure)
+        return found
+
+
+def _longest(repetition: Repetition) -> float:
+    return max(seconds for seconds, _ in repetition)
 
 
 def _slots(work: Sequence[DeviceWork]) -> list[_Slot]:
     """Each figure by itself where it is of one device, or is not taken together; else of all at once."""
+    by_name: dict[str, list[tuple[TimedDevice, Task]]] = {}
+    for lane, tasks in work:
+        for task in tasks:
+            by_name.setdefault(task.name, []).append((lane, task))
     slots: list[_Slot] = []
-    for name in dict.fromkeys(task.name for _, tasks in work for task in tasks):
-        pairs = tuple((lane, task) for lane, tasks in work for task in tasks if task.name == name)
+    for pairs in by_name.values():
         way, most = pairs[0][1].way, max(lane.bursts for lane, _ in pairs)
         if len(pairs) > 1 and way != "together":
             slots += [_Slot((pair,), most if way == "alone" else 1) for pair in pairs]
         if len(pairs) == 1 or way != "alone":
-            slots.append(_Slot(pairs, most))
+            slots.append(_Slot(tuple(pairs), most))
     return slots
 
 
@@ -258,10 +254,9 @@ def cpu_tasks(
     tasks.append(_product_task(usual[1], "cpu", 1, ", 1 core"))
     size = min(max(_MIN_ARRAY, 4 * cache), _MAX_ARRAY, free_bytes // 16)
     arrays = [_host_array(size // 4) for _ in range(3)]
-    tasks += [
-        _triad_task(arrays, cores),
-        *([_triad_task(arrays, 1, ", 1 core")] if cores > 1 else []),
-    ]
+    tasks.append(_triad_task(arrays, cores))
+    if cores > 1:
+        tasks.append(_triad_task(arrays, 1, ", 1 core"))
     # not of a batch's size: how much of that the cache holds is chance
     tasks.append(Task("copy, 1 core", "bytes/s", 2.0 * size, lambda: arrays[0].copy_(arrays[1])))
     return [*tasks, *_decoding_tasks()]
@@ -312,17 +307,14 @@ def _product_task(
         torch.randn(rows, inner, device=device),
         torch.randn(columns, inner, device=device),
     )
-    act: Callable[[], object]
     if type_ == "fp8":
         # cuBLASLt wants the first by rows and the second by columns; a transposed view of rows is that
         left, right = first.to(torch.float8_e4m3fn), second.to(torch.float8_e4m3fn).t()
         one = torch.ones((), device=device)
+        multiply = partial(torch._scaled_mm, out_dtype=torch.bfloat16, use_fast_accum=True)
 
         def act() -> object:
-            scaled = torch._scaled_mm
-            return scaled(
-                left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
-            )
+            return multiply(left, right, scale_a=one, scale_b=one)
     else:
         dtype = torch.float32 if type_ == "tf32" else getattr(torch, type_)
         left, right = first.to(dtype), second.t().to(dtype).contiguous()
@@ -394,15 +386,9 @@ def _decoding_tasks() -> list[Task]:
         for _ in range(_LAYOUTS):
             held[:] = [bytearray(chance.randrange(16, 64_000)) for _ in range(20)]
             act()
-            took = min(_seconds_of(act) for _ in range(2))
+            took = min(timeit.repeat(act, number=1, repeat=2))
             best = min(best, took)
             if not is_first and took * _ALMOST <= best:
                 return
 
     return [Task("JPEG decoding, 1 core", "samples/s", 1.0, act, prepare=prepare)]
-
-
-def _seconds_of(act: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    act()
-    return time.perf_counter() - began

@@ -80,7 +80,7 @@ def _host_and_devices(
     size = min(_HOST_BUFFER, free_bytes // 8 // len(devices))
     share = seconds / (2 * len(devices) + 2)
     found: list[Copy | Unmeasured] = []
-    pairs: dict[int, Move] = {}
+    inward: list[Move] = []
     for device in devices:
         try:
             host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
@@ -88,14 +88,12 @@ def _host_and_devices(
         except RuntimeError as error:
             found.append(Unmeasured(link=f"copies host to cuda:{device}", why=one_line(error)))
             continue
-        pairs[device] = (there, host)
-        found += _measure_copies([(there, host)], share, together=False)
-        found += _measure_copies([(host, there)], share, together=False)
-    if len(pairs) > 1:
-        found += _measure_copies(list(pairs.values()), share, together=True)
-        found += _measure_copies(
-            [(host, there) for there, host in pairs.values()], share, together=True
-        )
+        inward.append((there, host))
+        found += _measure_copies([(there, host)], share)
+        found += _measure_copies([(host, there)], share)
+    if len(inward) > 1:
+        found += _measure_copies(inward, share)
+        found += _measure_copies([(host, there) for there, host in inward], share)
     return found
 
 
@@ -103,14 +101,16 @@ def _device_pairs(seconds: float, devices: Sequence[int]) -> list[Copy | Unmeasu
     """Every device to every other, one pair at a time."""
     ordered = list(permutations(devices, 2))
     found: list[Copy | Unmeasured] = []
-    for a, b in ordered:
+    for pair in ordered:
+        a, b = (f"cuda:{index}" for index in pair)
         try:
-            source = torch.zeros(_DEVICE_BUFFER, dtype=torch.uint8, device=f"cuda:{a}")
-            target = torch.zeros(_DEVICE_BUFFER, dtype=torch.uint8, device=f"cuda:{b}")
+            source, target = (
+                torch.zeros(_DEVICE_BUFFER, dtype=torch.uint8, device=device) for device in (a, b)
+            )
         except RuntimeError as error:
-            found.append(Unmeasured(link=f"copies cuda:{a} to cuda:{b}", why=one_line(error)))
+            found.append(Unmeasured(link=f"copies {a} to {b}", why=one_line(error)))
             continue
-        found += _measure_copies([(target, source)], seconds / len(ordered), together=False)
+        found += _measure_copies([(target, source)], seconds / len(ordered))
     return found
 
 
@@ -125,9 +125,7 @@ class _Lane:
             self.began, self.ended = (_cuda.Event(enable_timing=True) for _ in range(2))
 
 
-def _measure_copies(
-    moves: Sequence[Move], seconds: float, together: bool
-) -> list[Copy | Unmeasured]:
+def _measure_copies(moves: Sequence[Move], seconds: float) -> list[Copy | Unmeasured]:
     """One record for each of ``moves``, all of them made at the same time."""
     names = [
         tuple(f"cuda:{t.device.index}" if t.is_cuda else "host" for t in (move[1], move[0]))
@@ -150,7 +148,7 @@ def _measure_copies(
         Copy(
             source=a,
             target=b,
-            together=together,
+            together=len(moves) > 1,
             pinned=True if "host" in (a, b) else None,
             timings=(Timing(bytes=calls * lane.bytes, seconds=tuple(row[k] for row in rows[1:])),),
         )

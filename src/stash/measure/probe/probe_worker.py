@@ -50,20 +50,18 @@ from stash.measure.probe.team import AbsentError, Team, join
 M = TypeVar("M", bound=Record)
 
 
-_FILE_BYTES = 110_000
-"""Of the files that are written to be read at random: about a picture of ImageNet."""
-Found = Sequence[Copy | DiskRead | Exchange | PartFigure | PartState | Stream | Unmeasured]
-
-_OF_ONE_NODE: dict[str, type[Record]] = {
+Measured = Copy | DiskRead | Exchange | PartFigure | PartState | Stream | Unmeasured
+Found = Sequence[Measured]
+_KINDS: dict[str, type[Record]] = {
     "copies": Copy,
     "exchanges": Exchange,
     "reads": DiskRead,
     "figures": PartFigure,
     "states": PartState,
     "skipped": Unmeasured,
+    "streams": Stream,
 }
-"""Fields of ``Links`` that belong to the node that reports them; streams may belong to another."""
-
+"""Fields of ``Links``."""
 _GRACE = 25.0
 """Seconds that a node may be slower with a part than its share, as when it flushes what it wrote."""
 
@@ -96,11 +94,11 @@ class Agreement(Record):
     products: tuple[Product, ...] = ()
 
 
-class Contribution(Record):
-    """What another node found in one part, and its steal time so far."""
+class Report(Record):
+    """What one node has found so far, and its steal time."""
 
     links: Links
-    steal: Number | None
+    steal: Number | None = None
 
 
 def _agree_on_orders(team: Team, own: ProbeOrders) -> ProbeOrders:
@@ -124,70 +122,43 @@ def _parse_record(node: int, model: type[M], text: str) -> M:
 
 def sort_links(found: Found, elapsed: float) -> Links:
     """Measurements of one node, sorted."""
-    links = Links(created=utc_now(), elapsed_seconds=elapsed)
-    kinds: dict[str, type[Record]] = {**_OF_ONE_NODE, "streams": Stream}
     sorted_links = {
-        name: tuple(one for one in found if isinstance(one, kind)) for name, kind in kinds.items()
+        name: tuple(one for one in found if isinstance(one, kind)) for name, kind in _KINDS.items()
     }
+    links = Links(created=utc_now(), elapsed_seconds=elapsed)
     return links.model_copy(update=sorted_links)
 
 
-class Board:
-    """What all nodes have found so far, kept by rank 0 and saved after each part as a whole, valid ``Probe``.
+def make_probe(
+    orders: ProbeOrders,
+    hosts: Sequence[Host],
+    reports: Sequence[Report],
+    left: Sequence[str],
+    elapsed: float,
+) -> Probe:
+    """What all nodes have found so far, as a whole, valid probe.
 
-    What is still to come stands in it as unmeasured, so a probe that ends early needs no repair.
+    The parts that are ``left`` stand in it as unmeasured, so a probe that ends early needs no repair.
     """
-
-    def __init__(self, orders: ProbeOrders, hosts: Sequence[Host]) -> None:
-        self._orders = orders
-        self._left = list(orders.parts)
-        self._hosts = [host.model_copy(update={"links": sort_links((), 0.0)}) for host in hosts]
-        self._elapsed = 0.0
-
-    def add_part(
-        self, part: str, reports: Sequence[tuple[Links, float | None]], elapsed: float
-    ) -> None:
-        """Add what every node reports of a part, in the order of the nodes: its links, and its steal time so far."""
-        for node, (found, steal) in enumerate(reports):
-            more = {name: getattr(found, name) for name in _OF_ONE_NODE}
-            self._extend(node, more, created=found.created, elapsed_seconds=found.elapsed_seconds)
-            self._hosts[node] = self._hosts[node].model_copy(update={"steal_fraction": steal})
-        for stream in (one for found, _ in reports for one in found.streams):
-            # timed where it arrives, kept where it comes from
-            self._extend(stream.source, {"streams": (stream,)})
-        self._left.remove(part)
-        self._elapsed = elapsed
-
-    def _extend(self, node: int, more: dict[str, tuple[object, ...]], **fields: object) -> None:
-        known = self._hosts[node].links
-        assert known is not None
-        fields |= {name: (*getattr(known, name), *added) for name, added in more.items()}
-        self._hosts[node] = self._hosts[node].model_copy(
-            update={"links": known.model_copy(update=fields)}
-        )
-
-    def make_probe(self) -> Probe:
-        """Everything so far."""
-        pending = tuple(
-            Unmeasured(link=part, why="the probe ended before it was measured")
-            for part in self._left
-        )
-        hosts = []
-        for host in self._hosts:
-            assert host.links is not None
-            whole = host.links.model_copy(update={"skipped": (*host.links.skipped, *pending)})
-            hosts.append(host.model_copy(update={"links": whole}))
-        return Probe(
-            stash_version=self._orders.version,
-            created=utc_now(),
-            hosts=tuple(hosts),
-            budget_seconds=self._orders.budget,
-            elapsed_seconds=self._elapsed,
-        )
-
-    def save(self) -> None:
-        """Replace the result's file in one step; raises OSError."""
-        write_whole(self._orders.result, self.make_probe().model_dump_json())
+    why = "the probe ended before it was measured"
+    pending = tuple(Unmeasured(link=part, why=why) for part in left)
+    streams = [stream for report in reports for stream in report.links.streams]
+    whole = []
+    for node, (host, report) in enumerate(zip(hosts, reports, strict=True)):
+        # a stream is timed where it arrives, and kept where it comes from
+        own = {
+            "streams": tuple(stream for stream in streams if stream.source == node),
+            "skipped": report.links.skipped + pending,
+        }
+        known = {"links": report.links.model_copy(update=own), "steal_fraction": report.steal}
+        whole.append(host.model_copy(update=known))
+    return Probe(
+        stash_version=orders.version,
+        created=utc_now(),
+        hosts=tuple(whole),
+        budget_seconds=orders.budget,
+        elapsed_seconds=elapsed,
+    )
 
 
 class Run:
@@ -200,22 +171,16 @@ class Run:
         self.free_bytes = psutil.virtual_memory().available
         self.devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         self.gpu_users = computing_parts.gpu_users(self.devices) if team.leads else {}
+        self.found: list[Measured] = []
+        self.hosts: list[Host] = []
+        """Of all nodes; this and ``reports`` at rank 0."""
+        self.reports: list[Report] = []
 
     def run_parts(self) -> None:
         """All parts; raises AbsentError where it makes no sense to go on."""
-        team, orders, board, patience = self.team, self.orders, None, _GRACE
+        team, orders, patience = self.team, self.orders, _GRACE
         if team.leads:
-            self._note_progress("met")
-            host = describe(self.data, instance=orders.instance, ask_metadata=orders.ask_metadata)
-            team.publish(f"host/{team.node}", host.model_dump_json())
-            if host.limits is not None and host.limits.memory_bytes is not None:
-                self.free_bytes = min(self.free_bytes, host.limits.memory_bytes)
-        if team.rank == 0:
-            texts = [team.wait_for(f"host/{node}", _GRACE) for node in range(team.nodes)]
-            board = Board(
-                orders, [_parse_record(node, Host, text) for node, text in enumerate(texts)]
-            )
-            board.save()
+            self._describe_hosts()
         # The other parts take no time: they say at once why they cannot be measured.
         possible = {
             "copies": self.devices > 0,
@@ -230,55 +195,69 @@ class Run:
             try:
                 team.meet(f"begin/{part}", patience)
             except AbsentError:
-                if board is None:  # no rank is left that takes what would be found
+                if team.rank > 0:  # no rank is left that takes what would be found
                     raise
             patience = seconds + _GRACE
             if team.leads and part in seconds_for:
                 self._note_progress(part)
             if team.leads or part == "exchanges":
-                found = self._measure_part(part, seconds)
+                self.found += self._measure_part(part, seconds)
                 if team.leads:
-                    self._report_part(part, found, board, patience)
+                    self._report_part(part, patience)
         if team.lost is None:
             team.meet("end", patience)
         if team.leads:
             self._note_progress("done")
 
+    def _describe_hosts(self) -> None:
+        team, orders = self.team, self.orders
+        self._note_progress("met")
+        host = describe(self.data, instance=orders.instance, ask_metadata=orders.ask_metadata)
+        team.publish(f"host/{team.node}", host.model_dump_json())
+        if host.limits is not None and host.limits.memory_bytes is not None:
+            self.free_bytes = min(self.free_bytes, host.limits.memory_bytes)
+        if team.rank == 0:
+            for node in range(team.nodes):
+                text = team.wait_for(f"host/{node}", _GRACE)
+                self.hosts.append(_parse_record(node, Host, text))
+                self.reports.append(Report(links=sort_links((), 0.0)))
+            self._save(orders.parts, 0.0)
+
     def _note_progress(self, what: str) -> None:
         append_row(self.orders.progress, what=what)
 
-    def _report_part(self, part: str, found: Found, board: Board | None, patience: float) -> None:
+    def _save(self, left: Sequence[str], elapsed: float) -> None:
+        probe = make_probe(self.orders, self.hosts, self.reports, left, elapsed)
+        write_whole(self.orders.result, probe.model_dump_json())
+
+    def _report_part(self, part: str, patience: float) -> None:
         """Publish what this node found for rank 0, or, on rank 0, take what all of them did."""
         team, elapsed = self.team, time.monotonic() - self.began
-        own, steal = sort_links(found, elapsed), counters.activity_since(self.before).steal
-        if board is None:
-            team.publish(
-                f"found/{part}/{team.node}", Contribution(links=own, steal=steal).model_dump_json()
-            )
+        steal = counters.activity_since(self.before).steal
+        own = Report(links=sort_links(self.found, elapsed), steal=steal)
+        if team.rank > 0:
+            team.publish(f"found/{part}/{team.node}", own.model_dump_json())
             return
-        reports = [(own, steal)]
+        self.reports[0] = own
         for node in range(1, team.nodes):
+            why = f"node {node} stopped answering"
             try:
                 if team.lost is not None:
                     raise AbsentError(team.lost)
-                other = _parse_record(
-                    node, Contribution, team.wait_for(f"found/{part}/{node}", patience)
-                )
-                reports.append((other.links, other.steal))
+                text = team.wait_for(f"found/{part}/{node}", patience)
+                self.reports[node] = _parse_record(node, Report, text)
             except AbsentError:
-                why = f"node {node} stopped answering"
                 team.give_up(why)
-                reports.append((sort_links([Unmeasured(link=part, why=why)], elapsed), None))
-        board.add_part(part, reports, elapsed)
-        board.save()
+                last = self.reports[node].links
+                skipped = (*last.skipped, Unmeasured(link=part, why=why))
+                self.reports[node] = Report(links=last.model_copy(update={"skipped": skipped}))
+        self._save(self.orders.parts[self.orders.parts.index(part) + 1 :], elapsed)
 
     def _measure_part(self, part: str, seconds: float) -> Found:
         """One part on this rank; whatever fails in it becomes a sentence."""
         team, orders = self.team, self.orders
-        cores = len(os.sched_getaffinity(0))
-        folders = disk_reads.Folders(self.data, Path(orders.scratch), _FILE_BYTES)
         machine = computing_parts.ComputingMachine(
-            cores, self.free_bytes, self.devices, self.gpu_users
+            len(os.sched_getaffinity(0)), self.free_bytes, self.devices, self.gpu_users
         )
         left_alone = {} if orders.force else computing_parts.why_left_alone(self.gpu_users)
         do: dict[str, Callable[[], Found]] = {
@@ -286,7 +265,7 @@ class Run:
                 machine, seconds, orders.products, orders.force
             ),
             "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices, left_alone),
-            "reads": lambda: disk_reads.measure(folders, seconds),
+            "reads": lambda: disk_reads.measure(self.data, Path(orders.scratch), seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),
             "exchanges": lambda: exchanges.measure(team, seconds, self.devices),
         }

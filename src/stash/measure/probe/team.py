@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from ipaddress import ip_address
 from typing import Any
@@ -25,19 +26,21 @@ class AbsentError(Exception):
     """A rank did not come to a meeting in time; the message is a sentence."""
 
 
+@dataclass
 class Team:
     """This rank's place among the others."""
 
-    def __init__(self, store: Any, rank: int, world: int, environment: Mapping[str, str]) -> None:
-        self.store, self.rank, self.world = store, rank, world
-        self.local_rank = int(environment.get("LOCAL_RANK", "0"))
-        self.node = int(environment.get("GROUP_RANK", "0"))
-        self.lost: str | None = None
-        """Why waiting for the others makes no sense any more."""
-        self.node_of: tuple[int, ...] = ()
-        """The node of every rank."""
-        self.addresses: tuple[str, ...] = ()
-        """The address of every node, as the others reach it."""
+    store: Any
+    rank: int
+    world: int
+    node: int = 0
+    local_rank: int = 0
+    node_of: tuple[int, ...] = ()
+    """The node of every rank."""
+    addresses: tuple[str, ...] = ()
+    """The address of every node, as the others reach it."""
+    lost: str | None = None
+    """Why waiting for the others makes no sense any more."""
 
     @property
     def leads(self) -> bool:
@@ -48,20 +51,9 @@ class Team:
     def nodes(self) -> int:
         return max(self.node_of) + 1
 
-    def learn_places(self, answers: Sequence[str]) -> None:
-        """Learn where all ranks are from what they published; raises AbsentError."""
-        self.node_of, self.addresses = parse_places(answers)
-
     def give_up(self, why: str) -> None:
         """Somebody is gone: nobody is waited for any more."""
         self.lost = why
-
-    def learn_number(self, machines: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Learn the node and the place on it from the machine of every rank, where the launcher says neither."""
-        own = machines[self.rank]
-        self.node = list(dict.fromkeys(machines)).index(own)
-        if "LOCAL_RANK" not in environment:
-            self.local_rank = machines[: self.rank].count(own)
 
     def meet(self, name: str, seconds: float, size: int | None = None) -> None:
         """Wait until ``size`` members (default all ranks) have come here; raises AbsentError when they do not."""
@@ -101,15 +93,29 @@ def join(seconds: float) -> Team:
         )
     except RuntimeError as error:
         raise AbsentError(f"{place} cannot be reached from {socket.gethostname()}") from error
-    team = Team(prefix_store(store, "probe"), rank, world, os.environ)
+    team = Team(prefix_store(store, "probe"), rank, world)
+    machines: tuple[str, ...] = ()
     if "GROUP_RANK" not in os.environ:
         team.publish(f"machine/{rank}", node_name())
-        team.learn_number(
-            [team.wait_for(f"machine/{other}", seconds) for other in range(world)], os.environ
-        )
+        machines = tuple(team.wait_for(f"machine/{other}", seconds) for other in range(world))
+    node, local_rank = find_place(rank, machines, os.environ)
+    team = replace(team, node=node, local_rank=local_rank)
     team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
-    team.learn_places([team.wait_for(f"rank/{other}", seconds) for other in range(world)])
-    return team
+    answers = [team.wait_for(f"rank/{other}", seconds) for other in range(world)]
+    node_of, addresses = parse_places(answers)
+    return replace(team, node_of=node_of, addresses=addresses)
+
+
+def find_place(
+    rank: int, machines: Sequence[str], environment: Mapping[str, str]
+) -> tuple[int, int]:
+    """A rank's node and place on it: as the launcher says, else by the machine of every rank."""
+    node, local = environment.get("GROUP_RANK", "0"), environment.get("LOCAL_RANK")
+    if not machines:
+        return int(node), int(local or 0)
+    own = machines[rank]
+    place = machines[:rank].count(own) if local is None else int(local)
+    return list(dict.fromkeys(machines)).index(own), place
 
 
 def parse_places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:

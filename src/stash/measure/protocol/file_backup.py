@@ -368,9 +368,7 @@ class FileBackup:
         the temporary folder, which a reboot may empty.
         """
         folder = os.path.dirname(path)
-        above = [folder]
-        while os.path.dirname(above[-1]) != above[-1]:
-            above.append(os.path.dirname(above[-1]))
+        above = [folder, *map(str, Path(folder).parents)]
         lasting = [] if self._ledgers.startswith(os.path.realpath(self._run)) else [self._ledgers]
         for place in (*lasting, os.path.expanduser("~"), *reversed(above)):
             with contextlib.suppress(OSError):

@@ -28,9 +28,12 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 TALLY = "tally."
 """How the names of the files of shared counters begin."""
@@ -38,6 +41,11 @@ KEPT = "kept"
 """The name in a run's folder of where its ledgers of kept files are."""
 HELD = "held."
 """How the names of the files begin in which workers list what they keep open or mapped."""
+
+
+Mark = Literal["extra", "finished", "exiting"]
+"""What an empty file named so says of a process: it trains besides those that are measured; it has done its part, and
+waits inside its script to be ended; it has come to its own end, and waits there."""
 
 
 class _File:
@@ -112,30 +120,13 @@ class RunFolder:
         """Tracebacks, the earliest first."""
         return sorted(self.path.glob("crash.*"))
 
-    def extra_file(self) -> Path:
-        """The file that says that this process trains besides those that are measured."""
-        return self.path / f"extra.{os.getpid()}"
+    def mark(self, what: Mark) -> None:
+        """Leave the file that says so of this process."""
+        (self.path / f"{what}.{os.getpid()}").touch()
 
-    def count_extras(self) -> int:
-        """How many such processes there are."""
-        return len(list(self.path.glob("extra.*")))
-
-    def finished_file(self) -> Path:
-        """The file that says that this process has done its part, and waits inside its script to be ended."""
-        return self.path / f"finished.{os.getpid()}"
-
-    def exiting_file(self) -> Path:
-        """The file that says that this process has come to its own end, and waits there."""
-        return self.path / f"exiting.{os.getpid()}"
-
-    def exiting_since(self) -> float | None:
-        """When the first process came to its own end (Unix time)."""
-        return min((path.stat().st_mtime for path in self.path.glob("exiting.*")), default=None)
-
-    def list_waiting(self) -> dict[int, bool]:
-        """Processes that wait to be ended, and whether each has come to its own end."""
-        finished = {int(path.suffix[1:]): False for path in self.path.glob("finished.*")}
-        return finished | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
+    def list_marked(self, what: Mark) -> dict[int, float]:
+        """The processes that said so, and when (Unix time)."""
+        return {int(path.suffix[1:]): path.stat().st_mtime for path in self.path.glob(f"{what}.*")}
 
 
 def lock(descriptor: int, shared: bool = False) -> bool | None:
@@ -228,6 +219,18 @@ def is_run(folder: Path) -> bool:
         return False
 
 
+def list_runs(place: Path, names: str) -> list[Path]:
+    """Folders of such names in a place that all users write to, which launchers of this user have made."""
+    found = []
+    for folder in place.glob(names):
+        with suppress(OSError):  # gone by now
+            status = folder.lstat()
+            is_mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+            if is_mine and is_run(folder):
+                found.append(folder)
+    return sorted(found)
+
+
 def has_owner(folder: Path) -> bool | None:
     """Whether the owner of a run's folder lives; a folder that is gone has none. None if that is unknown."""
     try:
@@ -254,15 +257,10 @@ def has_owner(folder: Path) -> bool | None:
 def machine_of(folder: Path) -> str:
     """The name of the machine whose launcher owns, or owned, a run's folder; empty if it does not say."""
     try:
-        return (
-            (folder / _FILE)
-            .read_bytes()
-            .removeprefix(_OWNED)
-            .partition(_OF)[2]
-            .decode(errors="replace")
-        )
+        owner = (folder / _FILE).read_bytes()
     except OSError:
         return ""
+    return owner.removeprefix(_OWNED).partition(_OF)[2].decode(errors="replace")
 
 
 def host_name() -> bytes:

@@ -109,22 +109,19 @@ class Heart:
     def beat(self, rank: int, steps: int) -> None:
         now = time.monotonic()
         if self._page is None:
-            self._page = self._map_first(rank, Beat(os.getpid(), steps, now))
+            # with the first beat in it: it is never found empty, and has its place on the disk
+            descriptor = os.open(self._folder.beat_file(rank), os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                os.pwrite(descriptor, _FORMAT.pack(os.getpid(), steps, now), 0)
+                self._page = mmap.mmap(descriptor, _FORMAT.size)
+            finally:
+                os.close(descriptor)
             self._dated = now
         _SINCE_THE_FIRST.pack_into(self._page, _PID_BYTES, steps, now)
         if now - self._dated > _DATED_SECONDS:
             self._dated = now
             with contextlib.suppress(OSError):  # the job itself may have removed the run's folder
                 os.utime(self._folder.beat_file(rank))
-
-    def _map_first(self, rank: int, beat: Beat) -> mmap.mmap:
-        """The file as memory, with the first beat in it: it is never found empty, and has its place on the disk."""
-        descriptor = os.open(self._folder.beat_file(rank), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            os.pwrite(descriptor, _FORMAT.pack(*beat), 0)
-            return mmap.mmap(descriptor, _FORMAT.size)
-        finally:
-            os.close(descriptor)
 
 
 def read_beats(folder: RunFolder) -> dict[int, Beat]:

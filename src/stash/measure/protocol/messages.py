@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from stash.core.errors import StashError
@@ -46,50 +46,15 @@ class PhaseBegun(AgentMessage, kind="phase"):
     """What the last step of warming up took, of ``first-steps``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class JobFacts(AgentMessage, kind="workload"):
-    """Fields of ``Workload``; one that is ``None`` or empty was not learned."""
+    """Fields of ``Workload``, which the launcher holds them to; what was not learned (None, or empty) is left out."""
 
-    parameters: int | None = None
-    parameter_bytes: int | None = None
-    gradients: list[dict[str, Any]] = field(default_factory=list)
-    bucket_bytes: list[int] = field(default_factory=list)
-    batch: int | None = None
-    loaders: list[dict[str, Any]] = field(default_factory=list)
-    sample_bytes: float | None = None
-    flops_per_step: float | None = None
-    replayed_batches: int | None = None
-    precision: str | None = None
-    collectives_per_step: dict[str, float] = field(default_factory=dict)
-    exchange_hook: str | None = None
-    skips_exchanges: bool | None = None
-    collective_bytes_per_step: dict[str, float] = field(default_factory=dict)
-    exchanged_bytes: float | None = None
-    replicas: int | None = None
-    operators: list[dict[str, Any]] = field(default_factory=list)
-    buckets: list[dict[str, Any]] = field(default_factory=list)
-    optimizer_bytes: int | None = None
-    unrecorded: dict[str, str] = field(default_factory=dict)
-    bucket_view: bool | None = None
-    before_forward: float | None = None
-    inputs_placed: bool | None = None
-    mesh: list[dict[str, Any]] = field(default_factory=list)
-    pipeline: dict[str, Any] | None = None
-    tokens_per_sample: float | None = None
-    padding: float | None = None
-    whole_parameters: int | None = None
-    float32_products: str | None = None
-    groups: list[dict[str, Any]] = field(default_factory=list)
-    embeddings: list[dict[str, Any]] = field(default_factory=list)
-    vanished_values: int | None = None
-    anomaly_mode: bool | None = None
-    buffer_bytes: int | None = None
-    finds_unused: bool | None = None
-    recomputes: bool | None = None
+    facts: Mapping[str, Any]
 
-    def known_fields(self) -> dict[str, Any]:
-        """The fields that were learned."""
-        return {name: value for name, value in vars(self).items() if value not in (None, [], {})}
+    def __init__(self, **facts: Any) -> None:
+        known = {name: value for name, value in facts.items() if value not in (None, [], {})}
+        object.__setattr__(self, "facts", known)
 
 
 @dataclass(frozen=True)
@@ -221,7 +186,11 @@ def encode_message(message: Message | Payload) -> str:
     """One line, without its end."""
     if isinstance(message, Payload):
         return message.line
-    values = {each.name: getattr(message, each.name) for each in fields(message)}
+    values: Mapping[str, Any]
+    if isinstance(message, JobFacts):
+        values = message.facts
+    else:
+        values = {each.name: getattr(message, each.name) for each in fields(message)}
     return json.dumps({"kind": _NAMES[type(message)], **values})
 
 
@@ -229,7 +198,8 @@ def decode_message(line: str) -> Message:
     """The message of a line; raises StashError for one that no agent of this version writes."""
     try:
         row = json.loads(line)
-        return build_record(KINDS[row.pop("kind")], row)
+        kind = KINDS[row.pop("kind")]
+        return JobFacts(**row) if kind is JobFacts else build_record(kind, row)
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         raise StashError(
             f"the job's agents wrote an invalid message ({line[:80]!r}); does the job run in an environment with "

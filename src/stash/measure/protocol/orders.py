@@ -71,9 +71,8 @@ class Orders:
 
     def write(self) -> Path:
         """Put the orders into the launch's folder; the value is their file, never seen half written."""
-        draft = self.files.orders.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(asdict(self)))
-        return draft.rename(self.files.orders)
+        write_json_whole(self.files.orders, asdict(self))
+        return self.files.orders
 
 
 _OVERRUN = 1.1
@@ -148,7 +147,7 @@ class Neighbours:
 @register_record
 @dataclass(frozen=True)
 class Invitation:
-    """Where a launcher listens for others, by UDP, and the key by which it knows them."""
+    """Where a launcher listens for others, by TCP, and the key by which it knows them."""
 
     host: str
     port: int
@@ -231,18 +230,7 @@ class WatchRequest:
     @classmethod
     def load(cls, folder: Path) -> WatchRequest:
         """Raises OSError, ValueError, TypeError."""
-        row = json.loads((folder / _REQUEST).read_text())
-        trace = row.get("trace")
-        wanted = (
-            None if trace is None else TraceRequest(**{**trace, "ranks": tuple(trace["ranks"])})
-        )
-        return cls(
-            int(row["number"]),
-            bool(row["paused"]),
-            wanted,
-            tuple(row.get("lines", ())),
-            row.get("recorders", ""),
-        )
+        return build_record(cls, json.loads((folder / _REQUEST).read_text()))
 
 
 _FRAME = re.compile(

@@ -20,8 +20,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from stash.core.files import write_whole
 from stash.measure.protocol.file_backup import BackupEntry, entries_of
-from stash.measure.protocol.folder import backup_places, claim, has_owner, is_run, lock
+from stash.measure.protocol.folder import backup_places, claim, has_owner, list_runs, lock
 
 SHUTDOWN_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
@@ -60,15 +61,12 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     if entries is None:
         return RestoreReport()
     restored, unprotected, undone = list[str](), list[str](), list[BackupEntry]()
-    # before we change them
-    changed_since = {kept.path for kept in entries if _changed_after(last, kept)}
+    changed_since = {kept.path for kept in entries if _changed_after(last, kept)}  # not by us
     users = [kept.other for kept in entries if kept.how == "moved"]
     moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
     for kept in reversed(_order_entries(entries, moves)):
-        above = (each.path for each in undone if each.how == "moved")
-        waits = kept.how not in ("new", "early", "left") and any(
-            _is_in(kept.path, folder) for folder in above
-        )
+        above = [each.path for each in undone if each.how == "moved"]
+        waits = kept.how not in ("new", "early", "left") and _is_in_any(kept.path, above)
         if not waits and not is_to_undo(kept):
             continue
         try:
@@ -78,11 +76,10 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 unprotected.append(f"{kept.path} (another one is there now{_saved_next_to(kept)})")
             else:
                 if kept.how == "moved":
-                    jobs += _makes_way(kept.path)
+                    jobs += _make_way(kept.path)
                     moved_back.add(kept)
-                if kept.how == "whole" and any(
-                    _is_in(folder, kept.path) and os.path.lexists(folder) for folder in users
-                ):
+                there = filter(os.path.lexists, users)
+                if kept.how == "whole" and any(_is_in(folder, kept.path) for folder in there):
                     raise OSError(
                         errno.ENOTEMPTY, "a folder that was there before the run is in it"
                     )
@@ -94,7 +91,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)"
             )
             undone.insert(0, kept)
-    _rewrite_ledger(ledger, undone)
+    _keep_undone(ledger, undone)
     for attic in {os.path.dirname(kept.other) for kept in entries if kept.how == "aside"}:
         with suppress(OSError):  # not empty: somebody's file could not be put back
             os.rmdir(attic)
@@ -106,6 +103,14 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored = [path for path in restored if os.path.lexists(path)]
     new = _distinct(jobs + _list_new(seen))
     return RestoreReport(_distinct(restored), _distinct(unprotected), new)
+
+
+def _keep_undone(ledger: Path, undone: list[BackupEntry]) -> None:
+    """In the ledger there stays what is still to be undone."""
+    if undone:
+        write_whole(ledger, "".join(json.dumps(asdict(kept)) + "\n" for kept in undone), mode=0o600)
+    else:
+        ledger.unlink(missing_ok=True)
 
 
 def _list_new(seen: list[BackupEntry]) -> list[str]:
@@ -155,6 +160,10 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep)
 
 
+def _is_in_any(path: str, folders: list[str]) -> bool:
+    return any(_is_in(path, folder) for folder in folders)
+
+
 def is_to_undo(kept: BackupEntry) -> bool:
     """Whether there is something to undo."""
     if kept.how == "sized":
@@ -174,14 +183,9 @@ def is_to_undo(kept: BackupEntry) -> bool:
 
 def _changed_after(moment: float, kept: BackupEntry) -> bool:
     """By the time that no program can set: what was copied there since may have an older one of its content."""
-    paths = [kept.path]
+    paths = [Path(kept.path)]
     if kept.how == "whole" and moment < math.inf:
-        within = os.walk(kept.path)
-        paths += [
-            os.path.join(folder, name)
-            for folder, folders, files in within
-            for name in (*folders, *files)
-        ]
+        paths += paths[0].rglob("*")
     for path in paths:
         with suppress(OSError):
             status = os.lstat(path)
@@ -232,7 +236,7 @@ def _undo_entry(kept: BackupEntry) -> None:
         os.replace(kept.other, kept.path)
 
 
-def _makes_way(path: str) -> list[str]:
+def _make_way(path: str) -> list[str]:
     """Where what the job put in the place of a folder is from now on, if that is not empty; raises OSError."""
     with suppress(OSError):
         os.rmdir(path)
@@ -278,16 +282,6 @@ def _removed_empty(path: str) -> bool:
     return not os.path.lexists(path)
 
 
-def _rewrite_ledger(ledger: Path, undone: list[BackupEntry]) -> None:
-    """In the ledger there stays what is still to be undone."""
-    if not undone:
-        ledger.unlink(missing_ok=True)
-        return
-    draft = ledger.with_suffix(".new")
-    draft.write_text("".join(json.dumps(asdict(kept)) + "\n" for kept in undone))
-    draft.replace(ledger)
-
-
 def _distinct(paths: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
@@ -314,14 +308,11 @@ def claim_for_run(run: Path) -> tuple[Path, int] | None:
 
 def find_abandoned() -> list[Path]:
     """Folders of this user's runs whose launcher does not live, as far as is known."""
-    found = []
+    found: list[Path] = []
     for place in map(Path, backup_places()):
         with suppress(OSError):
-            if _is_private(place):
-                found += [
-                    folder for folder in place.iterdir() if folder.lstat().st_uid == os.geteuid()
-                ]
-    return sorted(folder for folder in found if is_run(folder) and has_owner(folder) is not True)
+            found += list_runs(place, "*") if _is_private(place) else []
+    return sorted(folder for folder in found if has_owner(folder) is not True)
 
 
 def list_ledgers(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stash.measure.protocol.folder import claim, has_owner, is_run
+from stash.measure.protocol.folder import claim, has_owner, list_runs
 
 PREFIX = "stash-watch-"
 _MIN_FREE = 16 << 20
@@ -80,12 +80,6 @@ def remove_stale_orders() -> None:
 
 def abandoned_folders() -> list[Path]:
     """Folders of this user's watches whose watcher was killed."""
-    found = []
-    for place in shared_places():
-        for folder in (*Path(place).glob(f"{PREFIX}*"), *user_folder(place).glob(f"{PREFIX}*")):
-            with suppress(OSError):
-                status = folder.lstat()
-                mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-                if mine and is_run(folder) and has_owner(folder) is False:
-                    found.append(folder)
-    return found
+    places = [place for each in shared_places() for place in (Path(each), user_folder(each))]
+    found = (folder for place in places for folder in list_runs(place, f"{PREFIX}*"))
+    return [folder for folder in found if has_owner(folder) is False]

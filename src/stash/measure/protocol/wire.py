@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Hashable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -50,8 +50,8 @@ def build_record(cls: type[T], row: Mapping[str, Any]) -> T:
 
     Raises TypeError for a field that is not there or unknown, and ValueError for one of another type.
     """
-    fields = _fields_by_name(cast(Hashable, cls))
-    values = dict(row)
+    values = dict(_check_type(row, dict))
+    fields = _record_fields(cast(Hashable, cls))
     for name, value in row.items():
         field = fields.get(name)
         if field is None or type(value) in field.kinds:
@@ -64,33 +64,22 @@ def build_record(cls: type[T], row: Mapping[str, Any]) -> T:
 
 
 class _Field(NamedTuple):
-    name: str
     hint: Any
     kinds: frozenset[type]
     """JSON values of these types are the field's as they are: most are, and calling a reader takes long."""
     read: Reader
     """What makes the field's value of any other; raises ValueError or TypeError."""
-    default: Any
-    """Or a value that nothing equals."""
 
 
 @cache
-def _record_fields(record: Any) -> tuple[_Field, ...]:
-    """A dataclass's fields in order."""
+def _record_fields(record: Any) -> Mapping[str, _Field]:
+    """A dataclass's fields by name."""
     hints = get_type_hints(record)
-    found = []
-    for field in dataclasses.fields(record):
-        default = object() if field.default is dataclasses.MISSING else field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        hint = hints[field.name]
-        found.append(_Field(field.name, hint, _json_types(hint), _make_reader(hint), default))
-    return tuple(found)
-
-
-@cache
-def _fields_by_name(record: Hashable) -> Mapping[str, _Field]:
-    return {field.name: field for field in _record_fields(record)}
+    names = [field.name for field in dataclasses.fields(record)]  # no class variables
+    return {
+        name: _Field(hints[name], _json_types(hints[name]), _make_reader(hints[name]))
+        for name in names
+    }
 
 
 @cache
@@ -112,7 +101,7 @@ def _make_reader(hint: Any) -> Reader:
     if hint in (Any, object):
         return lambda value: value
     if dataclasses.is_dataclass(hint):
-        return _make_builder(cast(Hashable, hint))
+        return partial(build_record, cast("type[Any]", hint))
     if origin in (Union, UnionType):
         members = [_make_reader(each) for each in of]
         return lambda value: _first_that_fits(members, value)
@@ -163,7 +152,7 @@ def _check_type(value: Any, kind: type) -> Any:
 
 
 # Reader and writer share no schema of a whole message, so tuples, dictionaries and records are tagged; within a
-# record its annotations say what is what, and its fields go in their order, up to the last that has no default value.
+# record its annotations say what is what.
 
 
 def pack_value(value: Any) -> bytes:
@@ -199,8 +188,8 @@ def _tag(value: Any) -> Any:
         return {_TUPLE: [_tag(each) for each in value]}
     if isinstance(value, dict):
         return {_DICT: [[_tag(key), _tag(each)] for key, each in value.items()]}
-    if _RECORDS.get(type(value).__name__) is type(value):
-        return {_RECORD: type(value).__name__, _FIELDS: _list_values(value)}
+    if dataclasses.is_dataclass(value):
+        return {_RECORD: type(value).__name__, _FIELDS: _check_plain(value)}
     return _check_plain(value)
 
 
@@ -214,18 +203,10 @@ def _check_plain(value: Any) -> Any:
         if not all(isinstance(key, str) for key in value):
             raise TypeError("within a record names are texts")
         return value
-    return _list_values(value)
-
-
-def _list_values(value: Any) -> list[Any]:
-    """A record's values up to the last one that is not the default: whoever reads it fills in the rest."""
     if _RECORDS.get(type(value).__name__) is not type(value):
         raise TypeError(f"{type(value).__name__} does not cross from rank to rank")
-    fields = _record_fields(cast(Hashable, type(value)))
-    values = [getattr(value, field.name) for field in fields]
-    while values and values[-1] == fields[len(values) - 1].default:
-        values.pop()
-    return [_check_plain(each) for each in values]
+    names = _record_fields(cast(Hashable, type(value)))
+    return {name: _check_plain(getattr(value, name)) for name in names}
 
 
 def _untag(found: Any) -> Any:
@@ -235,26 +216,10 @@ def _untag(found: Any) -> Any:
     if type(found) is not dict:
         return found
     if _RECORD in found:
-        return _make_builder(_RECORDS[found[_RECORD]])(found[_FIELDS])
+        return build_record(_RECORDS[found[_RECORD]], found[_FIELDS])
     if _TUPLE in found:
         return tuple(_untag(_check_list(found[_TUPLE])))
     return dict(map(_untag, map(_check_list, _check_list(found[_DICT]))))
-
-
-@cache
-def _make_builder(record: Any) -> Reader:
-    """What makes a record of its fields in order; raises TypeError for too many, and too few."""
-    fields = [(field.kinds, field.read) for field in _record_fields(record)]
-
-    def build(values: Any) -> Any:
-        if type(values) is not list or len(values) > len(fields):
-            raise TypeError(f"{record.__name__} has other fields")
-        pairs = zip(values, fields, strict=False)
-        return record(
-            *[value if type(value) in kinds else read(value) for value, (kinds, read) in pairs]
-        )
-
-    return build
 
 
 def _not_finite(word: str) -> NoReturn:

@@ -350,7 +350,7 @@ def test_facts_of_the_loader_and_the_model_are_published(tmp_path: Path) -> None
     facts: dict[str, object] = {}
     for message in one.messages():
         if isinstance(message, JobFacts):
-            facts |= message.known_fields()
+            facts |= message.facts
     assert facts["batch"] == 4
     assert facts["parameters"] == 2
     assert facts["replayed_batches"] == 2  # of a measured step, and one that is read ahead

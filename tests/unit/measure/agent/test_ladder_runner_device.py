@@ -40,7 +40,7 @@ def test_of_batches_that_arrive_on_the_device_the_transfer_is_unknown_and_said_t
     assert {block.rung for block in one.blocks()} == {"solo", "warm"}
     chosen = next(m for m in one.messages() if isinstance(m, LadderChosen))
     assert "arrive on meta" in chosen.skipped["resident"]
-    facts = [message.known_fields() for message in one.messages() if isinstance(message, JobFacts)]
+    facts = [message.facts for message in one.messages() if isinstance(message, JobFacts)]
     assert [known["loaders"][0]["on_device"] for known in facts if "loaders" in known] == [
         True,
         True,

@@ -72,4 +72,4 @@ def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_un
     assert not second.runner.listens
     assert not second.runner.has_drifted()
     assert second.left == []
-    assert given.files.count_extras() == 1
+    assert len(given.files.list_marked("extra")) == 1

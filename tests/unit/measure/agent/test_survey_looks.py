@@ -110,10 +110,11 @@ def test_what_fails_while_looking_is_said_and_ends_no_step(
 def test_reasons_of_several_looks_stand_side_by_side(tmp_path: Path) -> None:
     rank, model = a_rank(tmp_path)
     step(rank, model)
-    facts = survey.combine_facts(rank, survey.TOO_LONG, survey.EXCHANGING)
-    assert facts.unrecorded.keys() == {"operators", "ready_steps"}
-    assert all(why.startswith("not recorded: ") for why in facts.unrecorded.values())
-    assert facts.optimizer_bytes == (12 + 6) * 4  # its momentum
+    found = survey.combine_facts(rank, survey.TOO_LONG, survey.EXCHANGING).facts
+    facts = found["unrecorded"]
+    assert facts.keys() == {"operators", "ready_steps"}
+    assert all(why.startswith("not recorded: ") for why in facts.values())
+    assert found["optimizer_bytes"] == (12 + 6) * 4  # its momentum
 
 
 def test_an_update_without_an_optimizer_keeps_nothing_known() -> None:

@@ -103,15 +103,6 @@ def test_aws_is_asked_for_a_token_first(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["dell-lost-gpu", "vm-cgroup-v2", "container-cgroup-v1", "aws-g4dn.xlarge"]
-)
-def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path, name):
-    service = Service(token="x", instance="trap")
-    assert known(tmp_path, name, fetch=service, ask_metadata=True).instance != "trap"
-    assert service.asked == []
-
-
-@pytest.mark.parametrize(
     "answer",
     [
         TimeoutError("timed out"),

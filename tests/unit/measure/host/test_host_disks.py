@@ -15,16 +15,6 @@ def test_a_disk_is_the_whole_device_under_the_partition_of_the_data(tmp_path):
     assert host.disk == "ext4 on /dev/root"
 
 
-def test_a_mount_with_a_blank_in_its_name_has_sizes(tmp_path):
-    disk = known(tmp_path, "aws-g4dn.xlarge", "/scratch disk").disks[0]
-    assert (disk.device, disk.filesystem, disk.model) == (
-        "/dev/nvme1n1",
-        "xfs",
-        "Amazon EC2 NVMe Instance Storage",
-    )
-    assert (disk.size_bytes, disk.free_bytes) == (30517578 * 4096, 30000000 * 4096)
-
-
 def test_a_logical_volume_is_followed_to_its_disk_and_a_raid_keeps_its_name(tmp_path):
     root = known(tmp_path / "root", "dell-lost-gpu").disks[0]
     assert (root.device, root.model, root.rotational) == ("/dev/sda", "PERC H740P Mini", True)

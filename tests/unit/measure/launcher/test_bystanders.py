@@ -101,15 +101,3 @@ def test_what_this_process_started_is_the_jobs(tmp_path, clock):
 )
 def test_a_process_is_called_by_what_its_interpreter_runs(words, name):
     assert program_name(words.split()) == name
-
-
-def test_what_was_used_before_measuring_does_not_count(tmp_path, clock):
-    found = seen(tmp_path, clock)
-    process(tmp_path, 10, 0, "/opt/train.sh")
-    found.sample_programs()
-    clock[0] = 1.0
-    process(tmp_path, 10, 500, "/opt/train.sh")
-    found.sample_programs(count=False)
-    clock[0] = 2.0
-    found.sample_programs()
-    assert found.list_programs() == ()

@@ -8,12 +8,11 @@ from stash.core.errors import UserError
 from stash.core.parsers import node_names
 from stash.measure.launcher.engines import (
     Cluster,
-    Machine,
-    RankRequest,
     choose_cluster,
     launch_command,
 )
 from stash.measure.launcher.job import Job
+from stash.measure.ranks import RankOptions
 
 PYTHON = (sys.executable, "-u")
 TORCHRUN = (*PYTHON, "-m", "stash.measure.torchrun")
@@ -43,42 +42,25 @@ def placed(
     environment=None,
     **asked,
 ):
-    return choose_cluster(RankRequest(ranks, **asked), Machine(devices, cores), environment or {})
-
-
-def test_a_job_that_is_started_per_device_is_torchruns():
-    assert placed() == Cluster(4, 1, engine="torchrun")
-    assert placed(devices=0).nproc == 2
+    return choose_cluster(RankOptions(**asked), ranks, devices, cores, environment or {})
 
 
 def test_what_was_typed_is_one_process_unless_more_are_asked_for():
     assert placed(ranks=False) == Cluster(1, 1, engine="local", all_devices=4)
-    assert placed(ranks=False, nproc=1) == Cluster(1, 1, engine="local")
-    assert placed(ranks=False, nproc=2) == Cluster(2, 1, engine="torchrun")
-
-
-def test_several_nodes_have_ranks_on_all_devices():
-    several = placed(ranks=False, nnodes=2, node_rank=0, endpoint="a:1")
-    assert (several.nproc, several.engine) == (4, "torchrun")
-    assert placed(ranks=False, environment=SLURM).nproc == 4
-
-
-@pytest.mark.parametrize("asked", [{}, {"nproc": 1}, {"nnodes": 1}, {"environment": {"HOME": "/"}}])
-def test_one_rank_is_a_plain_process_whatever_the_job_is(asked):
-    assert placed(devices=1, **asked) == Cluster(1, 1, engine="local")
-    assert placed(devices=0, cores=1, **asked) == Cluster(1, 1, engine="local")
+    assert placed(ranks=False, nproc_per_node=1) == Cluster(1, 1, engine="local")
+    assert placed(ranks=False, nproc_per_node=2) == Cluster(2, 1, engine="torchrun")
 
 
 def test_inside_a_launcher_this_process_is_one_rank_already_unless_other_numbers_are_asked_for():
     inside = placed(environment=A_RANK)
     assert inside == Cluster(4, 1, node_rank=0, engine="inherited")
     assert inside.is_inherited
-    assert placed(environment=A_RANK, nproc=1).engine == "torchrun"
+    assert placed(environment=A_RANK, nproc_per_node=1).engine == "torchrun"
 
 
 def test_inside_srun_slurm_says_how_many_there_are_and_where_they_meet():
     assert placed(environment=SLURM) == Cluster(4, 2, 1, "gpu3:20077", engine="torchrun")
-    assert placed(environment=SLURM, endpoint="b:9", node_rank=0).rdzv_endpoint == "b:9"
+    assert placed(environment=SLURM, rdzv_endpoint="b:9", node_rank=0).rdzv_endpoint == "b:9"
     assert placed(environment=SLURM, nnodes=1) == Cluster(4, 1, engine="torchrun")
     with pytest.raises(UserError, match="start one per node"):
         placed(environment={**SLURM, "SLURM_STEP_NUM_TASKS": "8"})
@@ -107,11 +89,11 @@ def test_the_first_host_of_slurms_list(nodelist, first):
 @pytest.mark.parametrize(
     ("asked", "machine", "words"),
     [
-        ({"nproc": 0}, {}, "at least one process"),
-        ({"nproc": 9}, {}, "has 4 GPUs; use 4 or fewer"),
-        ({"nproc": 9}, {"devices": 0}, "needs a core of its own"),
-        ({"nproc": 3}, {"devices": 0}, "does not divide the 8 cores"),
-        ({"nproc": 3}, {"devices": 0, "cores": 2}, "use 2 or fewer"),
+        ({"nproc_per_node": 0}, {}, "at least one process"),
+        ({"nproc_per_node": 9}, {}, "has 4 GPUs; use 4 or fewer"),
+        ({"nproc_per_node": 9}, {"devices": 0}, "needs a core of its own"),
+        ({"nproc_per_node": 3}, {"devices": 0}, "does not divide the 8 cores"),
+        ({"nproc_per_node": 3}, {"devices": 0, "cores": 2}, "use 2 or fewer"),
         ({"node_rank": 2, "nnodes": 2}, {}, "not one of the 2 nodes; use 0 to 1"),
     ],
 )
@@ -128,7 +110,9 @@ def test_ranks_that_were_not_asked_for_are_as_many_as_cores_can_be_shared_by(cor
 
 
 def test_on_a_testbed_ranks_may_share_a_core():
-    assert placed(devices=0, cores=2, nproc=3, environment={"STASH_TESTBED": "1"}).nproc == 3
+    assert (
+        placed(devices=0, cores=2, nproc_per_node=3, environment={"STASH_TESTBED": "1"}).nproc == 3
+    )
 
 
 @pytest.mark.parametrize(

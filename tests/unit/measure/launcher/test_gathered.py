@@ -18,6 +18,7 @@ SETTINGS = Settings(
     precision=0.02, budget_seconds=60, rungs=("solo", "cold"), isolated=False, why=""
 )
 JOB = Workload(command=("train.py",), name="train.py")
+KNOWN = {"settings": SETTINGS, "ended": "budget", "elapsed_seconds": 9.0}
 
 
 def gathered_from(*messages):
@@ -45,7 +46,7 @@ def test_every_message_finds_its_place_in_the_profile():
         RoundDone(0, 3.0),
         LadderEnded("stopped"),
     )
-    profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
+    profile = gathered.profile(JOB, **KNOWN)
     assert (profile.workload.batch, profile.workload.parameters) == (9, 5)
     assert profile.workload.sample_disk_bytes == 100.0
     assert profile.hosts[0].steal_fraction == 0.1
@@ -69,7 +70,7 @@ def test_what_hosts_of_machines_took_is_each_machines_own():
         Block(0, "cluster", 1, 2, 1.0, steal=0.2),
         Block(0, "cluster", 2, 2, 1.0),
     )
-    hosts = gathered.profile(SETTINGS, JOB, "budget", 9.0).hosts
+    hosts = gathered.profile(JOB, **KNOWN).hosts
     assert [host.steal_fraction for host in hosts] == [0.0, 0.2, None]
 
 
@@ -78,7 +79,7 @@ def test_a_reason_of_the_launchers_own_goes_before_the_agents():
         Rank(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"})
     )
     gathered.excused["resident"] = "the script does not take them"
-    (skipped,) = gathered.profile(SETTINGS, JOB, "budget", 1.0).skipped
+    (skipped,) = gathered.profile(JOB, **KNOWN).skipped
     assert skipped.why == "the script does not take them"
 
 
@@ -124,7 +125,7 @@ def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
         Memory(1, allocated_bytes=7),
         Memory(1, allocated_bytes=9),
     )
-    assert gathered.profile(SETTINGS, JOB, "budget", 9.0).memory == (
+    assert gathered.profile(JOB, **KNOWN).memory == (
         Memory(rank=0, allocated_bytes=5, resident_bytes=10),
         Memory(rank=1, allocated_bytes=9),
     )
@@ -133,7 +134,7 @@ def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():
 def test_what_workers_took_is_kept_block_by_block():
     gathered = gathered_from(WorkerTimes("warm", 0, 2, (4, 4), (0.12345678, 0.1)))
     kept = WorkerTimes(feed="warm", rank=0, round=2, batches=(4, 4), seconds=(0.12346, 0.1))
-    assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workers == (kept,)
+    assert gathered.profile(JOB, **KNOWN).workers == (kept,)
 
 
 def test_what_one_launch_recorded_is_not_missing_because_another_could_not():
@@ -155,6 +156,6 @@ def test_what_one_launch_recorded_is_not_missing_because_another_could_not():
             }
         ),
     )
-    assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workload.unrecorded == {
+    assert gathered.profile(JOB, **KNOWN).workload.unrecorded == {
         "ready_steps": "not recorded: one step"
     }

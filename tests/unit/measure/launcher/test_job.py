@@ -1,5 +1,6 @@
 """What a job looks like from outside, and what cannot be one."""
 
+import shlex
 import sys
 
 import pytest
@@ -115,3 +116,20 @@ def test_a_notebook_is_no_script_though_python_can_parse_it(tmp_path):
         UserError, match=r"train\.ipynb is a notebook; `jupyter nbconvert --to script \S+` makes a"
     ):
         jobs.make_script_job(notebook, ())
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("python -I train.py", "python -I"),
+        ("env A=1 python3.11 -u -ES train.py", "python3.11 -ES"),
+        ("/opt/bin/python -S -E -m train", "python -ES"),
+        ("bash -c 'python -I train.py; true'", "python -I"),
+        ("python -u train.py -I", None),
+        ("python -c IES", None),
+        ("python -X dev train.py", None),
+        ("accelerate launch train.py -I", None),
+    ],
+)
+def test_options_of_python_that_keep_the_agent_out_are_seen(command, found):
+    assert jobs.python_options(shlex.split(command)) == found

@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-from stash.measure.launcher import job as job_module
 from stash.measure.launcher.job import Commit, Job, commit_of
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -75,18 +74,6 @@ def test_a_head_that_is_none_is_not_known(repo, head):
     assert commit_of(script(repo)) == Commit()
 
 
-def test_no_repository_and_no_commit(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert commit_of(Job("script", "train.py")) == Commit()
-    git(tmp_path, "init", "-q")
-    assert commit_of(Job("script", "train.py")) == Commit()
-
-
-def test_without_git_nothing_is_known(repo, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert commit_of(script(repo)) == Commit()
-
-
 def test_nothing_of_the_repository_is_run_and_nothing_changed(repo, monkeypatch):
     git(repo, "config", "core.fsmonitor", "touch ran; false")
     monkeypatch.setenv("GIT_DIR", "/nowhere")
@@ -94,11 +81,3 @@ def test_nothing_of_the_repository_is_run_and_nothing_changed(repo, monkeypatch)
     assert commit_of(script(repo)).dirty is False
     assert not (repo / "ran").exists()
     assert (repo / ".git" / "index").read_bytes() == index
-
-
-def test_a_git_that_takes_too_long_is_not_waited_for(repo, monkeypatch):
-    (repo.parent / "git").write_text("#!/bin/sh\nsleep 60\n")
-    (repo.parent / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{repo.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(job_module, "_GIT_SECONDS", 0.3)
-    assert commit_of(script(repo)) == Commit()

@@ -66,23 +66,6 @@ def test_without_colour_stalls_are_told_apart_by_letters():
     assert "####" not in rendered(screen(color_system="truecolor"), moment)
 
 
-def test_before_the_first_step_nothing_is_said_of_the_budget():
-    shown = rendered(screen(), Moment("starting", None, 0.0))
-    assert "starting the job" in shown
-    assert "60 s" not in shown
-
-
-def test_a_terminal_that_cannot_be_updated_gets_lines(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    console = screen()
-    with Progress(EXPEDITION, console) as progress:
-        progress.show(after(3, 21.0, 3))
-    assert console.file.getvalue().splitlines() == [
-        "profiling train.py ...",
-        "  round 3 done (21 s of 60 s, at most 39 s left); contention +/-13.9% of the step (target +/-2.3%)",
-    ]
-
-
 def test_a_log_gets_the_first_round_and_then_a_few_dozen_at_most():
     console = Console(file=io.StringIO())
     with Progress(EXPEDITION, console) as progress:

@@ -71,22 +71,13 @@ def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path
     assert not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path):
-    process = started(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
-    until(lambda: process.output().endswith("\n"))
-    first = psutil.Process(int(process.output()))
-    process._line.close()  # as the kernel does for a launcher that dies
-    until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE)
-    process._supervisor.wait()
-
-
 def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path):
     # GIVEN a shell that goes on to its next line when its program has ended, with any exit code
     process = started(
         tmp_path,
         FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next"),
     )
-    until((tmp_path / "pid").exists)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     # WHEN the launch is finished, the program's own end included
     codes = process.finish([int((tmp_path / "pid").read_text())])
     # THEN its exit code is known, and the next line was never run

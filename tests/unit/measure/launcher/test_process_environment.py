@@ -6,7 +6,7 @@ import pytest
 
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.process import make_request, threads_of_a_rank
+from stash.measure.launcher.process import make_request
 
 SCRIPT, ZOO = Job("script", "train.py"), Job("module", "stash.lab.zoo.train")
 ALONE, RANKS = Cluster(engine="local"), Cluster(2)
@@ -17,23 +17,6 @@ OURS = {"STASH_ORDERS", "PYTHONPATH", "PYTHONUNBUFFERED", "PET_LOG_DIR"}
 def plain(monkeypatch):
     for name in ("OMP_NUM_THREADS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_LOG_DIR"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize(
-    ("job", "cluster", "gpus", "threads"),
-    [
-        (SCRIPT, ALONE, 0, None),
-        (ZOO, ALONE, 0, None),
-        (SCRIPT, Cluster(1), 0, None),  # torchrun with one rank
-        (SCRIPT, Cluster(4, engine="inherited"), 0, None),
-        (SCRIPT, RANKS, 0, 1),  # as torchrun has it
-        (SCRIPT, RANKS, 2, 1),
-        (ZOO, RANKS, 0, 4),
-        (ZOO, RANKS, 2, 1),
-    ],
-)
-def test_threads_are_what_the_jobs_own_start_gives_them(job, cluster, gpus, threads):
-    assert threads_of_a_rank(job, cluster, 8, gpus) == threads
 
 
 def test_a_plain_process_gets_nothing_that_changes_it():

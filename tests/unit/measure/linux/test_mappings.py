@@ -60,11 +60,3 @@ def test_changes_to_a_shared_mapping_reach_the_file(file):
         mappings.let_go(list(found.regions))
     resident(file)
     assert file.read_bytes()[5:10] == b"ours!" == mapped[5:10]
-
-
-def test_files_open_for_reading_are_held_and_logs_are_not(file):
-    before = held(file)
-    with file.open("ab"):
-        assert held(file) == before == []
-    with file.open("rb"):
-        assert held(file) == [mappings.HeldFile(str(file))]

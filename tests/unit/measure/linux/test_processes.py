@@ -58,16 +58,6 @@ def tree():
     top.wait()
 
 
-def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environment(tree):
-    below = list_descendants(tree.pid)
-    assert len(below) == 2
-    # parents come first
-    assert [status_of(number).parent for number in below] == [
-        tree.pid,
-        below[0],
-    ]
-
-
 def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(tree, tmp_path):
     for folder in Path("/proc").glob("[0-9]*"):
         (tmp_path / folder.name).symlink_to(folder)

@@ -101,17 +101,6 @@ def test_a_gpu_multiplies_in_the_types_that_it_has_and_says_which_it_lacks(
             each.act()
 
 
-def test_where_memory_is_short_what_fits_is_measured(small, monkeypatch):
-    def full(*args, **kwargs):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB")
-
-    monkeypatch.setattr(torch, "ones", full)
-    tasks, missing = computing.gpu_tasks(0, (Product("float32", (64, 32, 16)),))
-    assert "gemm float32 64x32x16" in {each.name for each in tasks}
-    assert {each.link for each in missing} == {"gemm fp8 on cpu", "triad on cpu"}
-    assert all("out of memory" in each.why for each in missing)
-
-
 @pytest.mark.parametrize(("type_", "error"), [("fp8", 0.1), ("bfloat16", 0.01), ("tf32", 1e-5)])
 def test_products_are_what_they_say(type_, error, monkeypatch):
     made = []

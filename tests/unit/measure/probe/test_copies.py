@@ -20,19 +20,3 @@ def test_the_last_cache_level_is_counted_once_for_all_that_share_it(tmp_path):
 def test_without_a_device_there_is_nothing_to_copy_to():
     (found,) = copies.measure(0.01, 8 << 20, 0)
     assert "no CUDA device" in found.why
-
-
-def test_devices_that_others_use_are_left_alone_and_said(monkeypatch):
-    copied = []
-    monkeypatch.setattr(
-        copies, "_host_and_devices", lambda seconds, free, devices: copied.append(devices) or []
-    )
-    monkeypatch.setattr(
-        copies, "_device_pairs", lambda seconds, devices: copied.append(devices) or []
-    )
-    found = copies.measure(1.0, 8 << 20, 3, {1: "GPU 1 is in use by train.py (7)"})
-    assert [(each.link, each.why) for each in found] == [
-        ("copies of cuda:1", "GPU 1 is in use by train.py (7)")
-    ]
-    assert copied == [[0, 2], [0, 2]]
-    assert len(copies.measure(1.0, 8 << 20, 1, {0: "it is in use"})) == 1

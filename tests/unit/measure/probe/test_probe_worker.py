@@ -1,4 +1,4 @@
-"""What the nodes of a probe publish for each other: records, or it is refused; and the board of what was found."""
+"""What the nodes of a probe publish for each other: records, or it is refused; and what was found, as a probe."""
 
 import pickle
 
@@ -8,14 +8,14 @@ from torch.distributed import HashStore
 from stash.core.records.host import Host, Stream, Timing
 from stash.measure.probe import probe_worker
 from stash.measure.probe.probe_orders import ProbeOrders
-from stash.measure.probe.probe_worker import Board, sort_links
+from stash.measure.probe.probe_worker import Report, make_probe, sort_links
 from stash.measure.probe.team import AbsentError, Team
 
 OWN = ProbeOrders("folder", "scratch", 45.0)
 
 
 def team(rank, store):
-    return Team(store, rank, 2, {"GROUP_RANK": str(rank)})
+    return Team(store, rank, 2, node=rank)
 
 
 def test_node_0_decides_for_all():
@@ -45,14 +45,15 @@ def test_what_no_node_0_says_is_refused(text):
         probe_worker._agree_on_orders(team(1, store), OWN)
 
 
-def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path):
-    orders = ProbeOrders(str(tmp_path), "", 9.0, ("streams", "exchanges"))
-    board = Board(orders, [Host(hostname="a"), Host(hostname="b")])
+def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured():
     stream = Stream(source=0, target=1, flows=1, timings=(Timing(bytes=1, seconds=(1.0,)),))
-    board.add_part("streams", [(sort_links([], 1.0), 0.1), (sort_links([stream], 1.0), None)], 2.0)
-    board.save()
-    first, second = (host.links for host in board.make_probe().hosts)
+    reports = [
+        Report(links=sort_links([], 1.0), steal=0.1),
+        Report(links=sort_links([stream], 1.0)),
+    ]
+    hosts = [Host(hostname="a"), Host(hostname="b")]
+    probe = make_probe(OWN, hosts, reports, ["exchanges"], 2.0)
+    first, second = (host.links for host in probe.hosts)
     assert (first.streams, second.streams) == ((stream,), ())
     assert [one.link for one in first.skipped] == ["exchanges"]
-    assert board.make_probe().hosts[0].steal_fraction == 0.1
-    assert orders.result.exists()
+    assert probe.hosts[0].steal_fraction == 0.1

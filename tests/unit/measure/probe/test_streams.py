@@ -105,9 +105,3 @@ def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monke
         if isinstance(refused[-1], StrangerError):
             break
     assert isinstance(refused[-1], StrangerError)
-
-
-def test_bytes_go_to_the_other_node_only():
-    assert streams._parse_inlet("80 " + "a" * 32, "10.0.0.2") == streams.Inlet(
-        "10.0.0.2", 80, "a" * 32
-    )

@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 from torch.distributed import HashStore
 
-from stash.measure.probe.team import AbsentError, Team, parse_places
+from stash.measure.probe.team import AbsentError, Team, find_place, parse_places
 
 
 def test_somebody_who_does_not_come_is_waited_for_only_once():
     store = HashStore()
     store.set_timeout(timedelta(seconds=1))
-    team = Team(store, 0, 2, {"LOCAL_RANK": "0"})
+    team = Team(store, 0, 2)
     began = time.monotonic()
     with pytest.raises(AbsentError, match="stopped answering"):
         team.meet("begin", 0.2)
@@ -24,7 +24,7 @@ def test_somebody_who_does_not_come_is_waited_for_only_once():
 
 def test_two_who_come_both_go_on():
     store = HashStore()
-    teams = [Team(store, rank, 2, {}) for rank in range(2)]
+    teams = [Team(store, rank, 2) for rank in range(2)]
     threads = [
         threading.Thread(target=team.meet, args=("begin", 60.0), daemon=True) for team in teams
     ]
@@ -54,9 +54,7 @@ def test_ranks_tell_their_nodes_and_addresses():
     ],
 )
 def test_where_no_launcher_numbers_nodes_machines_are(rank, environment, place):
-    team = Team(HashStore(), rank, 4, environment)
-    team.learn_number(["a", "b", "a", "b"], environment)
-    assert (team.node, team.local_rank) == place
+    assert find_place(rank, ["a", "b", "a", "b"], environment) == place
 
 
 @pytest.mark.parametrize(

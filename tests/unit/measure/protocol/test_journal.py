@@ -4,24 +4,10 @@ import subprocess
 import sys
 
 from stash.core.jsonl import Tail
-from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Heart, Journal, JournalCopy, has_ended, new_messages
 from stash.measure.protocol.messages import RoundDone
-from stash.measure.protocol.orders import Invitation, Neighbours, Orders
-
-
-def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
-    folder = RunFolder(tmp_path)
-    journal, tail = Journal(folder), Tail(folder.journal)
-    assert new_messages(tail) == []
-    journal.write(RoundDone(0, 1.0))
-    with folder.journal.open("a") as file:
-        file.write('{"kind": "rou')
-    assert new_messages(tail) == [RoundDone(0, 1.0)]
-    with folder.journal.open("a") as file:
-        file.write('nd", "number": 1, "seconds": 1.0}\n')
-    assert new_messages(tail) == [RoundDone(1, 1.0)]
+from stash.measure.protocol.orders import Invitation, Neighbours
 
 
 def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(tmp_path):
@@ -42,16 +28,6 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
     assert new_messages(Tail(folders[1].copy)) == [RoundDone(number, 1.0) for number in range(3)]
     assert not folders[0].copy.exists()
     assert not folders[2].copy.exists()
-
-
-def test_orders_survive_their_file(tmp_path, monkeypatch):
-    orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, host={"hostname": "h"})
-    monkeypatch.setenv(the_orders.VARIABLE, str(orders.write()))
-    the_orders.current_orders.cache_clear()
-    assert the_orders.current_orders() == orders
-    monkeypatch.delenv(the_orders.VARIABLE)
-    the_orders.current_orders.cache_clear()
-    assert the_orders.current_orders() is None
 
 
 def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path):

@@ -20,14 +20,6 @@ def test_the_last_beat_of_every_rank_is_read(tmp_path):
     assert all(before <= beat.when <= time.monotonic() for beat in found.values())
 
 
-def test_a_file_that_was_cut_short_is_no_beat(tmp_path):
-    folder = RunFolder(tmp_path)
-    Heart(folder).beat(0, 1)
-    path = next(iter(folder.list_beat_files()))
-    path.write_bytes(path.read_bytes()[:5])
-    assert read_beats(folder) == {}
-
-
 def test_the_files_own_time_tells_when_the_rank_lived(tmp_path):
     folder = RunFolder(tmp_path)
     heart = Heart(folder)

@@ -1,45 +1,20 @@
 """Messages: what goes into a line comes out of it, and the artefact's records can hold what the agents tell."""
 
-from dataclasses import MISSING, fields
-from typing import get_args, get_type_hints
+from typing import get_args
 
 import pytest
-from pydantic import TypeAdapter
 
 from stash.core.errors import StashError
 from stash.core.measured import Block
-from stash.core.records.profile import Workload
 from stash.measure.protocol import messages
 from stash.measure.protocol.messages import (
     AgentMessage,
-    JobFacts,
     Message,
     Payload,
     decode_message,
     encode_message,
 )
 from stash.measure.protocol.wire import pack_value, unpack_value
-
-OF_THE_LAUNCHER = {
-    "command",
-    "name",
-    "sample_disk_bytes",
-    "dataset_bytes",
-    "git_commit",
-    "git_dirty",
-}
-"""Fields of ``Workload`` that no agent knows."""
-
-
-def test_every_fact_of_a_job_is_a_field_of_its_workload_and_of_the_same_type():
-    sent, kept = {f.name: f for f in fields(JobFacts)}, get_type_hints(Workload)
-    kept = {name: kind for name, kind in kept.items() if not name.startswith(("_", "model_"))}
-    missing = kept.keys() - sent.keys() - OF_THE_LAUNCHER
-    assert not missing, f"no agent tells {missing}"
-    assert sent.keys() <= kept.keys()
-    for field_name, field in sent.items():
-        if field.default is not MISSING:
-            TypeAdapter(kept[field_name]).validate_python(field.default)
 
 
 def test_a_message_of_another_rank_crosses_as_its_line():

@@ -224,13 +224,13 @@ class Shutdown:
         """Leave in the middle of the script, before it could evaluate or save what was trained; never returns."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self._folder.finished_file().touch()
+        self._folder.mark("finished")
         time.sleep(_SHUTDOWN_SECONDS)
         script.hard_exit(1)  # a command that is to follow only a success does not
 
     def leave_at_exit(self) -> None:
         """Leave where the script has ended by itself; returns once nothing else of the job can act on that."""
-        self._folder.exiting_file().touch()
+        self._folder.mark("exiting")
         deadline = time.monotonic() + _SHUTDOWN_SECONDS
         while not self._folder.released.exists() and time.monotonic() < deadline:
             time.sleep(0.02)
