@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 
-from stash.advice.case import Case, Remedy, why_stall
+from stash.advice.case import LARGER_BATCH, Case, Remedy, why_stall
 from stash.advice.claims import MINOR_SHARE, Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
 from stash.advice.run_words import SUBJECTS, row_sentence, written_place
@@ -181,7 +182,8 @@ def _remedies_against(case: Case, name: str) -> tuple[str, ...]:
         return tuple(
             _remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[:MAX_STEPS]
         )
-    behind = REMEDIES[hidden.appears](Case(case.breakdown, case.profile, removed=name))[:1]
+    others = Case(case.breakdown, case.profile, removed=name)
+    behind = list(islice(REMEDIES[hidden.appears](others), 1))
     first = hidden.seconds > case.seconds(name) / 2
     if first and behind and behind[0].asks is not None:
         case = replace(case, done=behind[0].asks)  # what the others save once that is done
@@ -279,7 +281,9 @@ def _remedy_sentence(case: Case, remedy: Remedy) -> str:
         return f"{remedy.text}; saves about {format_seconds(saves)} a step ({share:.0%} of an epoch).{cost}"
     samples = case.breakdown.samples_per_step
     many = f" for every {samples:.0f} samples" if samples else " for as many samples"
-    gain = make_figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
+    gain = make_figures(case.breakdown.stalls).part(
+        saves, many if remedy.cost == LARGER_BATCH else " a step"
+    )
     return f"{remedy.text}; saves about {gain}.{cost}"
 
 

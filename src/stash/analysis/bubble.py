@@ -107,6 +107,11 @@ class Seen(Record):
     bubble: Bubble | None = None
     """None without a pipeline whose passes were timed."""
 
+    def longest_wait(self, stall: str) -> GroupWait | None:
+        """Of the waits that are a part of ``stall``, the one whose exchange takes longest."""
+        waits = (wait for wait in self.waits if wait.stall == stall)
+        return max(waits, key=lambda wait: wait.exchange, default=None)
+
 
 def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[float, float] | None:
     """(as scheduled, as played with the measured passes) seconds a step that the ranks of these rows idle.
