@@ -96,23 +96,6 @@ def test_events_out_of_order_and_twice_change_nothing(tmp_path):
     assert per_step(read_job([str(write(tmp_path / "a.json", events))])) == TWO_STEPS
 
 
-def test_pairs_of_begin_and_end_are_spans(tmp_path):
-    pairs = []
-    for event in two_steps():
-        begin = {**event, "ph": "B"}
-        pairs += [
-            begin,
-            {
-                "ph": "E",
-                "pid": event["pid"],
-                "tid": event["tid"],
-                "ts": event["ts"] + begin.pop("dur"),
-            },
-        ]
-    pairs.sort(key=lambda event: (event["ts"], event["ph"] == "B"))
-    assert per_step(read_job([str(write(tmp_path / "a.json", pairs))])) == TWO_STEPS
-
-
 @pytest.mark.parametrize("packed", ["gz", "zip"])
 def test_packed_files_are_read(packed, tmp_path):
     text = json.dumps(document(two_steps())).encode()
