@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown, Communication, ranks_per_node
-from stash.analysis.run_account import SlowLine
+from stash.analysis.run_account import NO_ACCOUNT, RunAccount, SlowLine
 from stash.analysis.step_figures import slower_text
 from stash.analysis.step_times import has_unequal_batches
 from stash.core.errors import StashError
@@ -124,9 +124,14 @@ class Case:
         """A remedy that saves what ``stash whatif`` says of ``wanted``."""
         return Remedy(text, self.saved_seconds(wanted), cost, name, asks=wanted)
 
+    @property
+    def epoch(self) -> RunAccount:
+        """Without rows where there are no ledgers."""
+        return self.breakdown.run or NO_ACCOUNT
+
     def place(self, row: str) -> SlowLine | None:
         """Where most of a ledger's row was seen."""
-        return None if self.breakdown.run is None else self.breakdown.run.place(row)
+        return self.epoch.place(row)
 
     def name_place(self, row: str) -> str:
         """``" (train.py:88)"``; empty where the place of a row is unknown."""
@@ -186,7 +191,7 @@ def why_stall(case: Case, name: str) -> str | None:
 
     Every claim follows from a number in the breakdown or the profile; where it is missing, the claim is not made.
     """
-    slow, run = case.breakdown.slow_rank, case.breakdown.run
+    slow = case.breakdown.slow_rank
     if name in DATA_STALLS:
         return _why_data_stall(case, name)
     seen = case.breakdown.seen
@@ -203,7 +208,7 @@ def why_stall(case: Case, name: str) -> str | None:
             return None
         share = "" if most.hidden is None else f", {most.hidden:.0%} hidden"
         return f"most is {most.kind} of the group {most.name}{share}"
-    if run is not None and run.is_mostly_own_collectives(name):
+    if case.epoch.is_mostly_own_collectives(name):
         return "most of it are collectives that the script calls by itself, the slowest there"
     if name in EXCHANGE_STALLS:
         return _why_exchange(case.breakdown.communication)

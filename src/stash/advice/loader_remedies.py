@@ -73,10 +73,10 @@ def prep_remedies(case: Case) -> Iterator[Remedy]:
 
 def one_rank_sends(case: Case) -> Iterator[Remedy]:
     """Batches that one rank prepares for all, while the others wait."""
-    run, calls = case.breakdown.run, case.profile.workload.collectives_per_step
+    own, calls = case.epoch.own_collectives, case.profile.workload.collectives_per_step
     names = [name for name in _SENDS if calls.get(name, 0.0) >= _EACH_STEP]
     if names:
-        where = f" at {run.own_collectives[0].where}" if run and run.own_collectives else ""
+        where = f" at {own[0].where}" if own else ""
         text = (
             "Let every rank read its own batches: now one rank prepares those of all and sends them "
             f"(`{names[0]}`{where}), while the others wait"
@@ -98,9 +98,8 @@ def _sampler_remedies(case: Case, loader: Loader) -> Iterator[Remedy]:
         )
         yield Remedy(draw, min(drawn, waited), name="sampler-draws", first=True)
         return
-    run = case.breakdown.run
-    places = [place for place in run.places if place.row == INPUT] if run and loader.workers else []
-    own = [place for place in places if place.caller]
+    places = [place for place in case.epoch.places if place.row == INPUT]
+    own = [place for place in places if place.caller] if loader.workers else []
     part = _FEW_LOOKS if _workers_suffice(case, loader) else _OWN_PART
     if own and sum(place.seconds for place in own) >= part * sum(p.seconds for p in places):
         text = (

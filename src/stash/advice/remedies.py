@@ -213,9 +213,9 @@ def _small_operations(case: Case) -> Iterator[Remedy]:
     moved = sum(operator.bytes or 0 for operator in operators)
     if calls < _MANY_OPERATORS or flops / _FLOPS + moved / _BYTES > calls * _CALL_SECONDS:
         return
-    places = () if case.breakdown.run is None else case.breakdown.run.places
     # the loop's own line, which calls the model, tells nothing
-    place = next((place for place in places if place.row == FORWARD and place.caller), None)
+    places = (place for place in case.epoch.places if place.row == FORWARD and place.caller)
+    place = next(places, None)
     where = "" if place is None else f" at {written_place(place)}"
     text = (
         f"Work on whole tensors instead of loops in Python{where}, by what does all of it at once (`nn.LSTM`, "

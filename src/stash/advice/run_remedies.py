@@ -156,11 +156,9 @@ def _checkpoint_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
 
 
 def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
-    run = case.breakdown.run
-    assert run is not None, "of which this is a row"
     # a line that runs a whole step, like `trainer.train()`, cannot be done less often
-    whole = {place.where for place in run.places if place.row in (FORWARD, BACKWARD)}
-    loop = [place for place in run.places if place.row == LOOP]
+    whole = {place.where for place in case.epoch.places if place.row in (FORWARD, BACKWARD)}
+    loop = [place for place in case.epoch.places if place.row == LOOP]
     places = [
         place for place in loop if place.where not in whole and not _TRAINS.search(place.text)
     ]
@@ -244,7 +242,7 @@ def _compilation_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
 
 def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
     """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
-    places = () if case.breakdown.run is None else case.breakdown.run.own_collectives
+    places = case.epoch.own_collectives
     seconds = min(case.seconds(stall), sum(place.seconds for place in places))
     if places and seconds >= SMALL_SHARE * case.breakdown.step_seconds:
         text = (
@@ -274,7 +272,7 @@ _OF_ROWS: Mapping[str, Callable[[Case, RunRow], Iterator[Remedy]]] = {
 
 
 def _list_row_remedies(name: str, case: Case) -> Iterator[Remedy]:
-    row = None if case.breakdown.run is None else case.breakdown.run.row(name)
+    row = case.epoch.row(name)
     if row is not None:
         yield from (replace(remedy, of_run=True) for remedy in _OF_ROWS[name](case, row))
 

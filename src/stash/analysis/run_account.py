@@ -116,23 +116,8 @@ class RunRow(Record):
         return self.name in RUN_ROWS
 
 
-class SlowLine(Record):
-    """A line at which the training thread was seen."""
-
-    row: str
-    file: str
-    line: int
-    text: str
-    inside: str = ""
-    """What it waited for there."""
-    caller: str = ""
-    """Where the training loop called what leads there; empty where the line is its own."""
-    prepares: bool = False
-    """Whether it works on a batch between the loader and the model."""
-    seconds: float
-    """Of every step; 0 of what comes now and then."""
-    each: float | None = None
-    """Of what comes now and then, one occurrence."""
+class SlowLine(LedgerPlace):
+    """A line at which the training thread was seen: ``seconds`` of every step, 0 of what comes now and then."""
 
     @property
     def where(self) -> str:
@@ -196,6 +181,10 @@ class RunAccount(Record):
     def place(self, name: str) -> SlowLine | None:
         """Where most of a row was seen."""
         return next((place for place in self.places if place.row == name), None)
+
+
+NO_ACCOUNT = RunAccount(rows=(), step_seconds=0.0, epoch_steps=None, startup_seconds=0.0)
+"""Where there are no ledgers."""
 
 
 def account_for_run(
