@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from stash.analysis.as_typed import (
-    AsTyped,
     compare_first_steps,
     is_explained,
     is_other_job,
@@ -36,7 +35,7 @@ from stash.analysis.disturbance import (
 )
 from stash.analysis.host_lead import host_lead
 from stash.analysis.repeated_batches import batch_errors
-from stash.analysis.run_account import RunAccount, account_for_run
+from stash.analysis.run_account import account_for_run
 from stash.analysis.second_opinions import (
     find_surfacing,
     measure_communication,
@@ -96,6 +95,15 @@ def attribute(
         lost_share=lost_share(measured, calm),
         leader_is_slow=kept.leader_is_slow,
     )
+    # first steps that differ from measured ones by what has no row, and leave the verdict standing
+    own = 0.0 if run is None else run.own_seconds
+    worth_a_warning = typed
+    if typed is not None and (
+        not typed.differs
+        or is_explained(typed, own)
+        or is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls})
+    ):
+        worth_a_warning = None
     slow = find_straggler(profile, kept)
     startups = [
         loader.startup_seconds
@@ -118,9 +126,7 @@ def attribute(
         seen=seen,
         skipped=missing_stalls(profile, kept.rungs, seen),
         paper=paper,
-        stability=check_stability(
-            profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)
-        ),
+        stability=check_stability(profile, kept, stalls, samples, worth_a_warning),
         rates=speeds,
         communication=measure_communication(profile, kept, stalls),
         slow_rank=None if slow is None else slow.record,
@@ -132,18 +138,6 @@ def attribute(
         disturbed=disturbed,
         run=run,
         notes=(*_remarks(profile, stalls, speeds, paper), *profile.notes),
-    )
-
-
-def _worth_a_warning(
-    typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]
-) -> AsTyped | None:
-    """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
-    own = 0.0 if run is None else run.own_seconds
-    if typed is None or not typed.differs or is_explained(typed, own):
-        return None
-    return (
-        None if is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls}) else typed
     )
 
 

@@ -293,7 +293,13 @@ def comparable_sides(
         [attribute(profile, name) for name, profile in zip(side, profiles, strict=True)]
         for side, profiles in zip((before, after), shortened, strict=True)
     )
-    unlike_sizes = len({_step_size(profile) for side in runs for profile in side}) > 1
+    # what decides how many samples a step has
+    sizes = {
+        (p.workload.batch, p.world_size, *(each.batches_per_step for each in p.workload.loaders))
+        for side in runs
+        for p in side
+    }
+    unlike_sizes = len(sizes) > 1
     if unlike_sizes and any(run.samples_per_step is None for run in (*first, *second)):
         if not anyway:
             facts = [fact.text for fact in unlike_conditions(*runs)]
@@ -310,16 +316,6 @@ def comparable_sides(
 def set_up_alike(before: Sequence[Profile], after: Sequence[Profile]) -> bool:
     """Whether the sides are one job with the same loaders and exchange, run and measured in the same way."""
     return not any(_differing(facts, before, after) for facts in (_identity, _conditions, _set_up))
-
-
-def _step_size(profile: Profile) -> tuple[object, ...]:
-    """What decides how many samples a step has."""
-    workload = profile.workload
-    return (
-        workload.batch,
-        profile.world_size,
-        *(loader.batches_per_step for loader in workload.loaders),
-    )
 
 
 def up_to_common_rung(

@@ -209,7 +209,19 @@ def account_for_run(
     own = [row for name in IN_COMPUTE if (row := _row_of_steps(ledgers, name)) is not None]
     own = [_add_doubt(row, lost_share) for row in own]
     if growth is not None and growth > GROWING:
-        own = [_grow_row(row, growth) if row.name == LOOP else row for row in own]
+        # as long as it is in measured steps
+        own = [
+            row.model_copy(
+                update={
+                    "time": Interval(value=row.seconds * growth),
+                    "doubt": row.doubt * growth,
+                    "grew": growth,
+                }
+            )
+            if row.name == LOOP
+            else row
+            for row in own
+        ]
     inside = sum(
         _part_under(ledgers, row.name, lowest, leader_is_slow)
         * ((growth or 1.0) if row.name == LOOP else 1.0)
@@ -288,14 +300,6 @@ def _own_code_growth(
         return None
     now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
     return now / (before / steps)
-
-
-def _grow_row(row: RunRow, times: float) -> RunRow:
-    """As long as it is in measured steps."""
-    assert row.time is not None, "of a row of every step"
-    return row.model_copy(
-        update={"time": row.time.scale(times), "doubt": row.doubt * times, "grew": times}
-    )
 
 
 def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
@@ -438,7 +442,9 @@ def _recurring_rows(
         if row.time is None and not why and row.each is not None:
             share = row.each.value / (row.each.value + _EXAMPLE * in_steps)
             each = format_seconds(row.each.value)
-            why = f"{each} each time, and how often is unknown: {share:.0%} if every {_EXAMPLE} steps"
+            why = (
+                f"{each} each time, and how often is unknown: {share:.0%} if every {_EXAMPLE} steps"
+            )
         rows.append(row.model_copy(update={"rank": rank, "why": why}))
     return rows, starts
 

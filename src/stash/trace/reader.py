@@ -84,7 +84,8 @@ _DULL = re.compile(
 )
 """In the head of an event that is not kept; a match named ``op`` is kept where there is no device."""
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A(?:\xef\xbb\xbf)?\s*\[')
+"""What stands before the first event: a field, or nothing."""
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})", re.IGNORECASE)
 
 _Loose = str | float | int | None
@@ -306,15 +307,6 @@ def _check_ratio(packed: int, unpacked: int, path: Path) -> None:
         )
 
 
-def _first_event(text: bytes) -> int | None:
-    """Where the list of events begins, as far as it is known."""
-    found = _EVENTS.search(text)
-    if found is not None:
-        return found.end()
-    stripped = text.lstrip(b"\xef\xbb\xbf \t\r\n")
-    return len(text) - len(stripped) + 1 if stripped.startswith(b"[") else None
-
-
 def _last_cut(text: bytes) -> int | None:
     """Where the last event that may be whole ends, in text that begins with one."""
     tail = max(0, len(text) - (1 << 18))
@@ -432,14 +424,13 @@ def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
         for piece in _unpack_file(path):
             text += piece
             if not is_begun:
-                start = _first_event(text)
+                start = _EVENTS.search(text)
                 if start is None and len(text) < _LONGEST:
                     continue
                 if start is None:
                     break
-                outside = text[:start]
-                text = text[start:]
-                at = start
+                at = start.end()
+                outside, text = text[:at], text[at:]
                 is_begun = True
             cut = _last_cut(text)
             if cut is not None:

@@ -45,10 +45,6 @@ def test_the_whole_trace_is_one_step_from_its_first_kernel_to_its_last(tmp_path)
     assert micros(trace) == {"compute": 70.0, "exchange": 20.0, "transfer": 10.0, "host": 40.0}
 
 
-def _cut(text):
-    return text[: text.rindex('"name": "ProfilerStep#2"')]
-
-
 EVENTS = '"traceEvents": ['
 
 

@@ -84,9 +84,23 @@ def read_probe(
     sheets = {
         host.hostname: sheet for host in hosts if (sheet := _sheet_of(host, catalog)) is not None
     }
-    like = [each for each in past if each.created != probe.created and are_alike(each, probe)]
-    like = [each for each in like if not any(map(is_disturbed, each.hosts))]
-    standing = compare_figures(every_link(hosts), [_past(each) for each in like], sheets)
+    like = [
+        each
+        for each in past
+        if each.created != probe.created
+        and are_alike(each, probe)
+        and not any(map(is_disturbed, each.hosts))
+    ]
+    standing = compare_figures(
+        every_link(hosts),
+        [
+            PastProbe(
+                hostname=each.hosts[0].hostname, created=each.created, links=every_link(each.hosts)
+            )
+            for each in like
+        ],
+        sheets,
+    )
     findings += [finding for host in hosts for finding in standing_findings(host, standing)]
     unlisted = {
         host.instance
@@ -132,12 +146,6 @@ def are_alike(one: Probe, other: Probe) -> bool:
     return [kind(host) for host in one.hosts] == [kind(host) for host in other.hosts]
 
 
-def _past(probe: Probe) -> PastProbe:
-    return PastProbe(
-        hostname=probe.hosts[0].hostname, created=probe.created, links=every_link(probe.hosts)
-    )
-
-
 def every_link(hosts: Sequence[Host]) -> tuple[Link, ...]:
     """All figures of a probe, all-reduces among them."""
     return tuple(
@@ -180,10 +188,7 @@ def _sheet_of(host: Host, catalog: Catalog) -> GpuFacts | None:
 
 
 def _type_of(host: Host, catalog: Catalog) -> Instance | None:
-    if host.instance is not None:
-        for name in (
-            [f"{host.cloud}/{host.instance}", host.instance] if host.cloud else [host.instance]
-        ):
-            with suppress(UserError):
-                return catalog.instance(name)
+    for name in (f"{host.cloud}/{host.instance}", host.instance) if host.instance else ():
+        with suppress(UserError):
+            return catalog.instance(name)
     return None
