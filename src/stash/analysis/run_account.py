@@ -206,25 +206,10 @@ def account_for_run(
     if not ledgers:
         return None
     growth = _own_code_growth(profile, ledgers, lowest, step_seconds)
-    own = [row for name in IN_COMPUTE if (row := _row_of_steps(ledgers, name)) is not None]
-    own = [_add_doubt(row, lost_share) for row in own]
-    if growth is not None and growth > GROWING:
-        # as long as it is in measured steps
-        own = [
-            row.model_copy(
-                update={
-                    "time": Interval(value=row.seconds * growth),
-                    "doubt": row.doubt * growth,
-                    "grew": growth,
-                }
-            )
-            if row.name == LOOP
-            else row
-            for row in own
-        ]
+    own = _rows_of_steps(ledgers, growth, lost_share)
+    times = {LOOP: growth or 1.0}
     inside = sum(
-        _part_under(ledgers, row.name, lowest, leader_is_slow)
-        * ((growth or 1.0) if row.name == LOOP else 1.0)
+        _part_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0)
         for row in own
     )
     lacking = longer_seconds if growth is None else 0.0
@@ -257,6 +242,23 @@ def _add_doubt(row: RunRow, share: float) -> RunRow:
 
 
 # Rows of every step
+
+
+def _rows_of_steps(
+    ledgers: Sequence[RankLedger], growth: float | None, lost_share: float
+) -> list[RunRow]:
+    """Those that compute contains; of the loop's own code as long as it is in measured steps."""
+    found = []
+    for name in IN_COMPUTE:
+        row = _row_of_steps(ledgers, name)
+        if row is None:
+            continue
+        row = _add_doubt(row, lost_share)
+        if name == LOOP and growth is not None and growth > GROWING:
+            time, doubt = Interval(value=row.seconds * growth), row.doubt * growth
+            row = row.model_copy(update={"time": time, "doubt": doubt, "grew": growth})
+        found.append(row)
+    return found
 
 
 def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
