@@ -75,9 +75,7 @@ def attribute(
     _refuse_damaged(profile, named)
     calm = calm or remove_disturbance(profile)
     measured, profile = profile, calm.profile
-    kept = step_matrix(profile)
-    if not kept.rounds:
-        raise StashError(f"{named} has no complete round: {_why_incomplete(profile, kept.rungs)}")
+    kept = _keep_complete_rounds(profile, named)
     seen, matrix = seen_stalls(profile, kept) or (None, kept.matrix)
     disturbed = estimate_disturbance(measured, calm, kept.rungs, kept.rounds)
     stalls, seconds, step = _divide_step(profile, matrix, kept, seen, disturbed)
@@ -86,8 +84,6 @@ def attribute(
     typed, run = _account_as_typed(measured, calm, kept, stalls, seconds)
     unlike = typed if typed and _is_worth_a_warning(typed, run, stalls) else None
     slow = find_straggler(profile, kept)
-    startups = [loader.startup_seconds for loader in profile.workload.loaders]
-    known = [startup for startup in startups if startup is not None]
     in_step = None if samples is None else samples.per_rung.get(kept.rungs[-1])
     return Breakdown(
         source=named,
@@ -111,7 +107,7 @@ def attribute(
         by_waits=kept.by_waits,
         surfacing=find_surfacing(kept.rungs, stalls, rates, in_step),
         host_lead=host_lead(profile, kept.rungs[0]),
-        startup_seconds=sum(known) if known else None,
+        startup_seconds=_sum_startups(profile),
         as_typed=typed,
         disturbed=disturbed,
         run=run,
@@ -175,6 +171,19 @@ def _divide_step(
     lost = disturbed.doubt if disturbed is not None else 0.0
     doubt = math.hypot(launch_error(seconds), lost, *errors)
     return stalls, seconds, step.add_error(doubt)
+
+
+def _sum_startups(profile: Profile) -> float | None:
+    startups = [loader.startup_seconds for loader in profile.workload.loaders]
+    known = [seconds for seconds in startups if seconds is not None]
+    return sum(known) if known else None
+
+
+def _keep_complete_rounds(profile: Profile, named: str) -> StepTimes:
+    kept = step_matrix(profile)
+    if not kept.rounds:
+        raise StashError(f"{named} has no complete round: {_why_incomplete(profile, kept.rungs)}")
+    return kept
 
 
 def _why_incomplete(profile: Profile, rungs: Sequence[str]) -> str:
