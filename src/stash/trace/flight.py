@@ -255,10 +255,8 @@ def _problems_of(
     if missing:
         text = f"{_ranks(missing)} never joined {what}; {_ranks(list(calls))} waited there"
         yield FlightFinding("missing", text, when)
-    by_op, by_sizes = (
-        group_by(calls, lambda rank, name=name: getattr(calls[rank], name))  # type: ignore[misc]
-        for name in ("op", "sizes")
-    )
+    by_op = group_by(calls, lambda rank: calls[rank].op)
+    by_sizes = group_by(calls, lambda rank: calls[rank].sizes)
     if len(by_op) > 1:
         text = f"ranks run different collectives as number {number}{group}: {_ranks_by_text(by_op)}"
         yield FlightFinding("order", text, when)
