@@ -77,10 +77,10 @@ def compare(options: CompareOptions) -> None:
 
         contents: list[tuple[Any, ...]] = []
         for pair in pairs:
-            before, after = ([traces[word] for word in side] for side in pair)
-            names = (before[0].workload, *pair)
-            facts = find_differing_facts(before, after)
-            contents.append((compare(before, after), names, facts))
+            first, second = ([traces[word] for word in side] for side in pair)
+            names = (first[0].workload, *pair)
+            facts = find_differing_facts(first, second)
+            contents.append((compare(first, second), names, facts))
     else:
         runs = {word: require_profile(word, run) for word, run in found_runs.items()}
         contents = _compare_profiles(pairs, runs, options.force)
