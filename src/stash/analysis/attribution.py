@@ -84,7 +84,6 @@ def attribute(
     typed, run = _account_as_typed(measured, calm, kept, stalls, seconds)
     unlike = typed if typed and _is_worth_a_warning(typed, run, stalls) else None
     slow = find_straggler(profile, kept)
-    in_step = None if samples is None else samples.per_rung.get(kept.rungs[-1])
     return Breakdown(
         source=named,
         step_seconds=seconds,
@@ -105,7 +104,7 @@ def attribute(
         communication=measure_communication(profile, kept, stalls),
         slow_rank=None if slow is None else slow.record,
         by_waits=kept.by_waits,
-        surfacing=find_surfacing(kept.rungs, stalls, rates, in_step),
+        surfacing=find_surfacing(kept.rungs, stalls, rates, samples),
         host_lead=host_lead(profile, kept.rungs[0]),
         startup_seconds=_sum_startups(profile),
         as_typed=typed,

@@ -150,13 +150,14 @@ def measure_waits(profile: Profile, kept: StepTimes) -> Waits:
 
 
 def find_surfacing(
-    rungs: tuple[str, ...], stalls: tuple[Stall, ...], speeds: Rates, samples: float | None
+    rungs: tuple[str, ...], stalls: tuple[Stall, ...], speeds: Rates, counts: SampleCounts | None
 ) -> tuple[Surfacing, ...]:
     """Find, for each significant stall, the data stall that appears once it is gone, if one does.
 
-    The loaders alone need ``samples`` / P seconds for those of a step. A step that becomes shorter than that waits
+    The loaders alone need samples / P seconds for those of a step. A step that becomes shorter than that waits
     for them: max(0, t_P − (step − stall)). Under ``cold`` the same holds with F, which includes preparing.
     """
+    samples = None if counts is None else counts.per_rung.get(rungs[-1])
     limits = {"prep": speeds.prep, "fetch": speeds.fetch if "cold" in rungs else None}
     needed = {name: samples / rate for name, rate in limits.items() if rate and samples}
     if not needed:

@@ -11,7 +11,6 @@ from profile_builder import build
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown, Stall
 from stash.core.errors import StashError
-from stash.core.intervals import Interval
 from stash.core.records.profile import Loader
 
 GOOD = attribute(build(CALM), "run.stash.json")
@@ -63,13 +62,6 @@ def test_one_that_contradicts_itself_is_refused_in_a_sentence_that_names_the_fil
     ) as caught:
         changed(**fields)
     assert "\n" not in str(caught.value)
-
-
-def _stalls(**seconds: float) -> tuple[Stall, ...]:
-    step = sum(seconds.values())
-    return tuple(
-        Stall(name=name, time=Interval(value=s), share=s / step) for name, s in seconds.items()
-    )
 
 
 def test_one_device_per_node_has_a_network_stall_and_no_interconnect():
