@@ -12,7 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from stash.analysis.breakdown import Breakdown, ranks_per_node
+from stash.analysis.breakdown import Breakdown, Communication, ranks_per_node
+from stash.analysis.run_account import NO_ACCOUNT, RunAccount, SlowLine
 from stash.analysis.step_figures import slower_text
 from stash.analysis.step_times import has_unequal_batches
 from stash.core.errors import StashError
@@ -69,6 +70,7 @@ def _forecast_speed(
 
 
 _SURE = 0.95
+"""Of the draws of what is uncertain."""
 LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
 """What it costs to put more samples into a step."""
 
@@ -79,10 +81,9 @@ class Remedy:
 
     text: str
     saves: float | None = None
+    """Where the cost is ``LARGER_BATCH``, for as many samples as a step has now."""
     cost: str | None = None
     """What else changes, where the job's result may: a clause."""
-    per_sample: bool = False
-    """Steps become longer, of more samples: ``saves`` is for as many samples as a step has now."""
     name: str = ""
     """What programs know it by, where one has to (``bench/remedies.py``); texts change."""
     first: bool = False
@@ -116,6 +117,26 @@ class Case:
     ) -> float | None:
         """Seconds that a remedy saves, see ``gained_seconds``."""
         return gained_seconds(self.base, wanted, {**self._gone, **(less or {})}, self.done)
+
+    def forecast_remedy(
+        self, text: str, wanted: Alteration, name: str = "", cost: str | None = None
+    ) -> Remedy:
+        """A remedy that saves what ``stash whatif`` says of ``wanted``."""
+        return Remedy(text, self.saved_seconds(wanted), cost, name, asks=wanted)
+
+    @property
+    def epoch(self) -> RunAccount:
+        """Without rows where there are no ledgers."""
+        return self.breakdown.run or NO_ACCOUNT
+
+    def place(self, row: str) -> SlowLine | None:
+        """Where most of a ledger's row was seen."""
+        return self.epoch.place(row)
+
+    def name_place(self, row: str) -> str:
+        """``" (train.py:88)"``; empty where the place of a row is unknown."""
+        place = self.place(row)
+        return "" if place is None else f" ({place.where})"
 
     def is_sure_to_save(self, wanted: Alteration) -> bool:
         """Whether steps are shorter so in 95 of 100 draws of what is uncertain; not where that is unknown."""
@@ -170,56 +191,57 @@ def why_stall(case: Case, name: str) -> str | None:
 
     Every claim follows from a number in the breakdown or the profile; where it is missing, the claim is not made.
     """
-    rates, exchange, slow = (
-        case.breakdown.rates,
-        case.breakdown.communication,
-        case.breakdown.slow_rank,
-    )
+    slow = case.breakdown.slow_rank
     if name in DATA_STALLS:
-        if case.loader is not None and case.loader.workers == 0:
-            return "the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains"
-        limit, what = (
-            (rates.prep, "prepare") if name == "prep" else (rates.fetch, "read and prepare")
-        )
-        if not rates.device or not limit or limit >= rates.device:
-            return None
-        return (
-            f"the loaders {what} {format_pace(limit)} samples/s, the devices could train "
-            f"{format_pace(rates.device)} samples/s"
-        )
+        return _why_data_stall(case, name)
     seen = case.breakdown.seen
     if name == BUBBLE and seen is not None and seen.bubble is not None:
         parts = seen.bubble
         must = f"{format_seconds(parts.schedule)} of it is what the schedule must leave idle"
-        if parts.slowest_stage is None or parts.slowest_ratio is None:
+        if parts.slowest_ratio is None:
             return must
-        slower_stage = (
-            f"stage {parts.slowest_stage}, {parts.slowest_ratio:.2f} times as slow as the mean"
-        )
-        return f"{must}, {format_seconds(parts.unequal)} is {slower_stage}"
+        slower = f"stage {parts.slowest_stage}, {parts.slowest_ratio:.2f} times as slow as the mean"
+        return f"{must}, {format_seconds(parts.unequal)} is {slower}"
     if name in EXCHANGE_STALLS and seen is not None:
-        waits = [wait for wait in seen.waits if wait.stall == name]
-        most = max(waits, key=lambda wait: wait.exchange, default=None)
-        share = "" if most is None or most.hidden is None else f", {most.hidden:.0%} hidden"
-        return None if most is None else f"most is {most.kind} of the group {most.name}{share}"
-    if case.breakdown.run is not None and case.breakdown.run.is_mostly_own_collectives(name):
+        most = seen.longest_wait(name)
+        if most is None:
+            return None
+        share = "" if most.hidden is None else f", {most.hidden:.0%} hidden"
+        return f"most is {most.kind} of the group {most.name}{share}"
+    if case.epoch.is_mostly_own_collectives(name):
         return "most of it are collectives that the script calls by itself, the slowest there"
-    if name in EXCHANGE_STALLS and exchange.bytes:
-        text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
-        total, latency, hidden = (
-            exchange.total_seconds,
-            exchange.latency_seconds,
-            exchange.hidden_seconds,
-        )
-        if total and latency is not None and latency > total / 2:
-            text += f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
-        elif exchange.wire_bytes_per_second:
-            text += f" at {format_bits(exchange.wire_bytes_per_second)}"
-        if hidden is not None and total and hidden > 0.05 * total:
-            text += f", {hidden / total:.0%} of it behind the backward pass"
-        return text
+    if name in EXCHANGE_STALLS:
+        return _why_exchange(case.breakdown.communication)
     if name == "contention" and slow:
         return f"all wait for rank {slow.rank}, which is {slower_text(slow)}"
     if name == "contention" and has_unequal_batches(case.profile):
         return "each step waits for whichever rank has the longest batch"
     return None
+
+
+def _why_data_stall(case: Case, name: str) -> str | None:
+    rates = case.breakdown.rates
+    if case.loader is not None and case.loader.workers == 0:
+        return "the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains"
+    limit, what = (rates.prep, "prepare") if name == "prep" else (rates.fetch, "read and prepare")
+    if not rates.device or not limit or limit >= rates.device:
+        return None
+    return (
+        f"the loaders {what} {format_pace(limit)} samples/s, the devices could train "
+        f"{format_pace(rates.device)} samples/s"
+    )
+
+
+def _why_exchange(exchange: Communication) -> str | None:
+    if not exchange.bytes:
+        return None
+    text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
+    total = exchange.total_seconds or 0.0
+    latency, hidden = exchange.latency_seconds or 0.0, exchange.hidden_seconds or 0.0
+    if latency > total / 2 > 0:
+        text += f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
+    elif exchange.wire_bytes_per_second:
+        text += f" at {format_bits(exchange.wire_bytes_per_second)}"
+    if hidden > 0.05 * total > 0:
+        text += f", {hidden / total:.0%} of it behind the backward pass"
+    return text

@@ -75,27 +75,36 @@ def may_claim(breakdown: Breakdown) -> Claims:
     may.
     """
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
-    is_noisy = _noise(breakdown) > breakdown.step_seconds
-    rows = _largest_rows(breakdown, is_noisy or breakdown.is_other_job)
+    is_noisy, is_other = _noise(breakdown) > breakdown.step_seconds, breakdown.is_other_job
+    rows = _largest_rows(breakdown, is_noisy or is_other)
     if rows and all(row.is_between_steps for row in rows):
         return Claims(kind="run", rows=rows, unknown=unknown)
     if breakdown.as_typed is not None and breakdown.as_typed.is_mostly_denormal:
         return Claims(kind="compute", unknown=unknown)
     if is_noisy:
         return Claims(kind="cannot tell", noisy=True, unknown=unknown)
-    if breakdown.is_other_job:
-        if (leads := _leads_as_typed_too(breakdown)) is not None:
+    if is_other or breakdown.repetitions < MIN_ROUNDS:
+        leads = _leads_as_typed_too(breakdown) if is_other else _waits_as_typed_too(breakdown)
+        if leads is not None:
             return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
-        return Claims(kind="cannot tell", other_job=True, unknown=unknown)
-    if breakdown.repetitions < MIN_ROUNDS:
-        if (leads := _waits_as_typed_too(breakdown)) is not None:
-            return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
-        return Claims(kind="estimate", unknown=unknown)
+        kind: Kind = "cannot tell" if is_other else "estimate"
+        return Claims(kind=kind, other_job=is_other, unknown=unknown)
+    return _claim_of_stalls(breakdown, unknown, rows)
+
+
+def _claim_of_stalls(
+    breakdown: Breakdown, unknown: tuple[Missing, ...], rows: tuple[RunRow, ...]
+) -> Claims:
     step = breakdown.step_seconds
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
     # worth a sentence at its lower end too, and known to within half of itself or 5 % of the step
-    certain = [s for s in stalls if s.significant and _low(s) >= SIGNIFICANT_SHARE * step]
-    certain = [s for s in certain if s.width <= max(s.seconds / 2, SMALL_SHARE * step)]
+    certain = [
+        stall
+        for stall in stalls
+        if stall.significant
+        and _low(stall) >= SIGNIFICANT_SHARE * step
+        and stall.width <= max(stall.seconds / 2, SMALL_SHARE * step)
+    ]
     certain.sort(key=lambda stall: -stall.seconds)
     large = [s for s in stalls if s not in certain and _high(s) > MINOR_SHARE * step]
     large.sort(key=lambda stall: -_high(stall))
@@ -111,9 +120,8 @@ def may_claim(breakdown: Breakdown) -> Claims:
         largest = tuple(s for s in certain if _high(s) >= _low(certain[0]))
         if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
             return found
-        return found.model_copy(
-            update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest}
-        )
+        kind = "tie" if len(largest) > 1 else "stall"
+        return found.model_copy(update={"kind": kind, "certain": largest})
     if certain or found.hidden_stalls or (large and not _is_far_below_compute(may_be, breakdown)):
         return found
     if _noise(breakdown) > NOISY * step:

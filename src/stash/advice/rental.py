@@ -120,7 +120,10 @@ def judge_rental(
     yours = [finding for finding in reading.findings if finding.name in excused]
     notes = [finding for finding in reading.findings if finding.name in NOTES]
     theirs = [finding for finding in reading.findings if finding.name not in excused | NOTES]
-    whole = _whole_loss(losses or ())
+    # of all parts together; where that is unknown, the largest part that is known: so much at least
+    known = {loss.part: loss for loss in losses or () if loss.seconds is not None}
+    largest = max(known.values(), key=lambda loss: loss.share or 0.0, default=None)
+    whole = known.get("all", largest)
     share = None if whole is None else whole.share
     compared = sum(1 for each in reading.standings if each.peers)
     answer: RentalAnswer = "keep"
@@ -152,12 +155,6 @@ def judge_rental(
         dollars_per_day=daily,
         compared=compared,
     )
-
-
-def _whole_loss(losses: Sequence[JobLoss]) -> JobLoss | None:
-    """Of all parts together; where that is unknown, the largest part that is known: so much at least."""
-    known = {loss.part: loss for loss in losses if loss.seconds is not None}
-    return known.get("all") or max(known.values(), key=lambda loss: loss.share or 0.0, default=None)
 
 
 def _text(

@@ -6,7 +6,9 @@ A forecast is what a row takes less what would be left of it; where the ledger d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 
 from stash.advice.case import Case, Remedy
 from stash.advice.loader_remedies import one_rank_sends
@@ -29,6 +31,7 @@ from stash.core.units import format_seconds
 
 SELDOM = 10
 """Steps of which one does what all did."""
+_SELDOM_SAVES = 1 - 1 / SELDOM
 _FEW_STEPS = 2
 """Of an epoch: no loop over a loader ends so soon, but one that asks for a single batch."""
 COLLECTED = 100
@@ -55,18 +58,6 @@ _LOG = re.compile(
 )
 
 
-def _find_row(case: Case, name: str) -> RunRow | None:
-    return None if case.breakdown.run is None else case.breakdown.run.row(name)
-
-
-def _find_place(case: Case, name: str) -> SlowLine | None:
-    return None if case.breakdown.run is None else case.breakdown.run.place(name)
-
-
-def _format_place(place: SlowLine | None) -> str:
-    return "" if place is None else f" ({place.where})"
-
-
 def _seconds_without(row: RunRow, left_each_time: float) -> float | None:
     """Seconds of a step that a row loses if so many are left of each time; ``None`` if how often is unknown."""
     if row.each is None or not row.every:
@@ -74,285 +65,218 @@ def _seconds_without(row: RunRow, left_each_time: float) -> float | None:
     return max(0.0, row.each.value - left_each_time) / row.every
 
 
-def epoch_start_remedies(case: Case) -> list[Remedy]:
-    row, loader, place = _find_row(case, EPOCH_START), case.loader, _find_place(case, EPOCH_START)
-    if row is None:
-        return []
+def _epoch_start_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    loader, where = case.loader, case.name_place(EPOCH_START)
     batch = case.supply.made_seconds / loader.batches_per_step if case.supply and loader else 0.0
     saves = _seconds_without(row, batch)  # the first batch has still to be prepared
-    found = []
     if row.every is not None and row.every < _FEW_STEPS:
-        once = f"Keep one iterator{_format_place(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
-        found.append(Remedy(once, saves, name="one-iterator", of_run=True, first=True))
+        once = f"Keep one iterator{where}, `batches = iter(loader)` once and `next(batches)` in each step"
+        yield Remedy(once, saves, name="one-iterator", first=True)
     if loader is not None and loader.workers and loader.remade:
-        once = f"Make the loader once, outside the loop over epochs{_format_place(place)}, with persistent_workers=True"
-        return [*found, Remedy(once, saves, name="one-loader", of_run=True, first=True)]
-    if loader is not None and loader.workers and not loader.persistent_workers:
+        once = f"Make the loader once, outside the loop over epochs{where}, with persistent_workers=True"
+        yield Remedy(once, saves, name="one-loader", first=True)
+    elif loader is not None and loader.workers and not loader.persistent_workers:
         keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
-        found.append(
-            Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True)
-        )
-        if loader.start_method == "fork":
-            return found
-        small = (
-            "Let workers start faster: fork instead of spawn, where nothing forbids it; a data set that opens its "
-            f"files in the worker instead of being pickled{_format_place(place)}"
-        )
-        return [
-            *found,
-            Remedy(
-                small, name="pickle", knob="start_method" if case.is_on_cpu else "", of_run=True
-            ),
-        ]
-    if loader is not None and loader.kind == "iterable":
+        yield Remedy(keep, saves, name="persistent", knob="persistent", first=True)
+        if loader.start_method != "fork":
+            small = (
+                "Let workers start faster: fork instead of spawn, where nothing forbids it; a data set that opens its "
+                f"files in the worker instead of being pickled{where}"
+            )
+            yield Remedy(small, name="pickle", knob="start_method" if case.is_on_cpu else "")
+    elif loader is not None and loader.kind == "iterable":
         fill = (
-            f"Make what the stream does before an epoch's first batch cheaper{_format_place(place)}: fill a smaller "
+            f"Make what the stream does before an epoch's first batch cheaper{where}: fill a smaller "
             "buffer to shuffle in, or go on with one iterator from epoch to epoch"
         )
-        return [*found, Remedy(fill, saves, name="stream", of_run=True)]
-    draw = (
-        f"Make what happens before an epoch's first batch cheaper{_format_place(place)}: draw the sampler's "
-        f"indices with "
-        "vectorised code (`torch.randperm`, numpy), or once for several epochs"
-    )
-    return [*found, Remedy(draw, saves, name="sampler", of_run=True)]
+        yield Remedy(fill, saves, name="stream")
+    else:
+        draw = (
+            f"Make what happens before an epoch's first batch cheaper{where}: draw the sampler's indices with "
+            "vectorised code (`torch.randperm`, numpy), or once for several epochs"
+        )
+        yield Remedy(draw, saves, name="sampler")
 
 
-def epoch_end_remedies(case: Case) -> list[Remedy]:
-    row, place = _find_row(case, EPOCH_END), _find_place(case, EPOCH_END)
-    if row is None:
-        return []
-    what = (
-        "what the script does from an epoch's end to the next"
-        if place is None
-        else written_place(place)
-    )
+def _epoch_end_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    place = case.place(EPOCH_END)
+    what = written_place(place) if place else "what the script does from an epoch's end to the next"
     once = f"Do {what} once, before the loop over epochs, or every {SELDOM} epochs"
-    return [
-        Remedy(
-            once, row.seconds * (1 - 1 / SELDOM), name="between-epochs", of_run=True, first=True
-        ),
-        Remedy(
-            f"Do it in a thread while the next epoch trains{_format_place(place)}",
-            name="epoch-end-thread",
-            of_run=True,
-        ),
-    ]
+    yield Remedy(once, row.seconds * _SELDOM_SAVES, name="between-epochs", first=True)
+    beside = f"Do it in a thread while the next epoch trains{case.name_place(EPOCH_END)}"
+    yield Remedy(beside, name="epoch-end-thread")
 
 
-def evaluation_remedies(case: Case) -> list[Remedy]:
-    row, place = _find_row(case, EVALUATION), _find_place(case, EVALUATION)
-    if row is None or row.each is None:
-        return []
-    waits = place is not None and _WORKERS_WAITED_FOR.search(place.inside) is not None
-    workers, why = (
-        ("its workers", ": most of it waits for them") if waits else ("workers, if it has any,", "")
-    )
-    keep = f"Build evaluation's loader once{_format_place(place)}, and keep {workers} by persistent_workers=True{why}"
-    often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
+def _evaluation_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    if row.each is None:
+        return
+    place, where = case.place(EVALUATION), case.name_place(EVALUATION)
     ranks = len(case.profile.ranks)
-    shared = Remedy(
-        f"Give each of the {ranks} ranks a share of the evaluation{_format_place(place)}, by a DistributedSampler, and "
-        "add up their sums by one `all_reduce`",
-        _seconds_without(row, row.each.value / ranks),
-        name="evaluation-shares",
-        of_run=True,
+    if row.rank is not None:
+        shared = (
+            f"Give each of the {ranks} ranks a share of the evaluation{where}, by a DistributedSampler, and "
+            "add up their sums by one `all_reduce`"
+        )
+        saves = _seconds_without(row, row.each.value / ranks)
+        yield Remedy(shared, saves, name="evaluation-shares")
+    waits = place is not None and _WORKERS_WAITED_FOR.search(place.inside) is not None
+    workers = "its workers" if waits else "workers, if it has any,"
+    why = ": most of it waits for them" if waits else ""
+    keep = (
+        f"Build evaluation's loader once{where}, and keep {workers} by persistent_workers=True{why}"
     )
-    return [
-        *([shared] if row.rank is not None else []),
-        Remedy(
-            keep,
-            name="evaluation-workers",
-            knob="evaluation" if waits else "",
-            of_run=True,
-            first=waits,
-        ),
-        Remedy(
-            f"Evaluate half as often{often}",
-            _seconds_without(row, row.each.value / 2),
-            name="evaluate-less",
-            of_run=True,
-        ),
-        Remedy(
-            "Evaluate larger batches inside `torch.inference_mode()`",
-            name="inference-mode",
-            of_run=True,
-        ),
-    ]
+    knob = "evaluation" if waits else ""
+    yield Remedy(keep, name="evaluation-workers", knob=knob, first=waits)
+    less = f"Evaluate half as often{_half_as_often(row)}"
+    yield Remedy(less, _seconds_without(row, row.each.value / 2), name="evaluate-less")
+    yield Remedy("Evaluate larger batches inside `torch.inference_mode()`", name="inference-mode")
 
 
-def checkpoint_remedies(case: Case) -> list[Remedy]:
-    row, work, place = (
-        _find_row(case, CHECKPOINT),
-        case.profile.workload,
-        _find_place(case, CHECKPOINT),
-    )
-    if row is None or row.each is None:
-        return []
-    size = (
-        None if work.parameter_bytes is None else work.parameter_bytes + (work.optimizer_bytes or 0)
-    )
+def _half_as_often(row: RunRow) -> str:
+    return "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
+
+
+def _checkpoint_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    if row.each is None:
+        return
+    work = case.profile.workload
     beside = (
-        f"Write checkpoints beside training{_format_place(place)}: `torch.distributed.checkpoint.async_save`, or "
-        f"copy the "
-        "state and save it in a thread"
+        f"Write checkpoints beside training{case.name_place(CHECKPOINT)}: `torch.distributed.checkpoint.async_save`, "
+        "or copy the state and save it in a thread"
     )
-    often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
-    return [
-        Remedy(
-            beside,
-            None if size is None else _seconds_without(row, size / _COPIED),
-            cost="meanwhile it takes memory for the copy, and a core",
-            name="async-checkpoint",
-            of_run=True,
-        ),
-        Remedy(
-            f"Save half as often{often}",
-            _seconds_without(row, row.each.value / 2),
-            cost="a crash loses up to twice the work",
-            name="save-less",
-            of_run=True,
-        ),
-    ]
+    saves = None
+    if work.parameter_bytes is not None:
+        size = work.parameter_bytes + (work.optimizer_bytes or 0)
+        saves = _seconds_without(row, size / _COPIED)
+    cost = "meanwhile it takes memory for the copy, and a core"
+    yield Remedy(beside, saves, cost, name="async-checkpoint")
+    less = f"Save half as often{_half_as_often(row)}"
+    saves = _seconds_without(row, row.each.value / 2)
+    yield Remedy(less, saves, "a crash loses up to twice the work", name="save-less")
 
 
-def loop_remedies(case: Case) -> list[Remedy]:
-    run, row = case.breakdown.run, _find_row(case, LOOP)
-    if run is None or row is None:
-        return []
+def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     # a line that runs a whole step, like `trainer.train()`, cannot be done less often
-    whole = {(place.file, place.line) for place in run.places if place.row in (FORWARD, BACKWARD)}
+    whole = {place.where for place in case.epoch.places if place.row in (FORWARD, BACKWARD)}
+    loop = [place for place in case.epoch.places if place.row == LOOP]
     places = [
-        place
-        for place in run.places
-        if place.row == LOOP
-        and (place.file, place.line) not in whole
-        and not _TRAINS.search(place.text)
+        place for place in loop if place.where not in whole and not _TRAINS.search(place.text)
     ]
     if not places:
         text = (
             "Look at what the script does between the optimizer's step and the next batch (metrics, logging, "
             f"pictures), and do it every {SELDOM} steps"
         )
-        return [Remedy(text, row.seconds * (1 - 1 / SELDOM), name="seldom", of_run=True)]
-    seen = sum(place.seconds for place in run.places if place.row == LOOP)
+        yield Remedy(text, row.seconds * _SELDOM_SAVES, name="seldom")
+    if any(place.prepares for place in places):
+        yield from one_rank_sends(case)
     # places were looked at beside other work, which stretches them
-    part = min(1.0, row.seconds / seen)
-    sends = one_rank_sends(case) if any(place.prepares for place in places) else []
-    return [*sends, *(_less_often(case, place, part * place.seconds) for place in places)]
+    part = min(1.0, row.seconds / sum(place.seconds for place in loop)) if loop else 0.0
+    for place in places:
+        yield _do_less_often(case, place, part * place.seconds)
 
 
-def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
+def _do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
     """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
-    saves, where = seconds * (1 - 1 / SELDOM), written_place(place)
+    saves, where = seconds * _SELDOM_SAVES, written_place(place)
     if _GRADIENT.search(place.text) and not _LOG.search(place.text):
         text = (
             f"Treat all gradients at once at {where} (`torch.nn.utils.clip_grad_norm_`, `get_total_norm`) instead of "
             f"one by one, or only every {SELDOM} steps"
         )
-        return Remedy(text, saves, name="gradients", of_run=True)
+        return Remedy(text, saves, name="gradients")
     if _TO_HOST.search(place.text) and not case.is_on_cpu:
         text = f"Keep the number on the device at {where} (`.detach()`), and read it every {SELDOM} steps"
-        return Remedy(text, saves, name="item", knob="items", of_run=True)
+        return Remedy(text, saves, name="item", knob="items")
     if _AVERAGES.search(place.text):
         text = (
             f"Average all parameters at once at {where}: `torch._foreach_lerp_`, or "
             "`torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn`"
         )
-        return Remedy(text, name="average", of_run=True)
+        return Remedy(text, name="average")
     if _METRIC.search(place.text):
         text = f"Update the metric at {where} on the device, every {SELDOM} steps, and compute it once an epoch"
-        return Remedy(text, saves, name="metric", of_run=True)
+        return Remedy(text, saves, name="metric")
     if _LOG.search(place.text):
-        return Remedy(f"Do what {where} logs every {SELDOM} steps", saves, name="log", of_run=True)
+        return Remedy(f"Do what {where} logs every {SELDOM} steps", saves, name="log")
     if place.prepares and case.loader is None:
         ahead = f"Prepare batches before {where} asks for them: a DataLoader with workers, or several threads"
-        return Remedy(ahead, name="prefetch", of_run=True)
+        return Remedy(ahead, name="prefetch")
     if place.prepares:
         ahead = (
             f"Move {where} into the data set or its `collate_fn`, where workers prepare batches ahead of the step, "
             "or do it once for all epochs"
         )
-        return Remedy(ahead, name="prepare-ahead", of_run=True)
-    return Remedy(
-        f"Do {where} every {SELDOM} steps, or in a thread of its own",
-        saves,
-        name="seldom",
-        of_run=True,
-    )
+        return Remedy(ahead, name="prepare-ahead")
+    text = f"Do {where} every {SELDOM} steps, or in a thread of its own"
+    return Remedy(text, saves, name="seldom")
 
 
-def collector_remedies(case: Case) -> list[Remedy]:
-    row, place = _find_row(case, COLLECTOR), _find_place(case, COLLECTOR)
-    if row is None:
-        return []
+def _collector_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    place = case.place(COLLECTOR)
     if place is not None and _COLLECTS.search(place.text):
         call = (
             f"Leave out {written_place(place)}, or call it every {COLLECTED} steps: Python frees most objects at "
             "once, and collects the others by itself"
         )
-        return [
-            Remedy(call, row.seconds * (1 - 1 / COLLECTED), name="gc-call", of_run=True, first=True)
-        ]
+        yield Remedy(call, row.seconds * (1 - 1 / COLLECTED), name="gc-call", first=True)
+        return
     freeze = "Call `gc.collect()` and `gc.freeze()` once model and data are built: Python then looks at newer objects only"
+    yield Remedy(freeze, row.seconds, name="gc-freeze", knob="collector", first=True)
     one = "" if row.each is None else f" ({format_seconds(row.each.value)} each time now)"
     left = 0.0 if row.each is None else row.each.value / COLLECTED
     every = (
         f"Call `gc.disable()`, and `gc.collect()` every {COLLECTED} steps on all ranks at once{one}"
     )
-    return [
-        Remedy(freeze, row.seconds, name="gc-freeze", knob="collector", of_run=True, first=True),
-        Remedy(every, max(0.0, row.seconds - left), name="gc-every", knob="collector", of_run=True),
-    ]
+    yield Remedy(every, max(0.0, row.seconds - left), name="gc-every", knob="collector")
 
 
-def compilation_remedies(case: Case) -> list[Remedy]:
-    row = _find_row(case, COMPILATION)
-    if row is None:
-        return []
+def _compilation_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     often = "" if row.each is None else f" ({format_seconds(row.each.value)} each time)"
     shapes = (
         "Give the compiled model shapes and values that stay: pad batches to a few lengths, drop_last=True, or "
         f"`torch.compile(dynamic=True)`{often}; TORCH_LOGS=recompiles says what changed"
     )
-    return [Remedy(shapes, row.seconds, name="recompiles", of_run=True, first=True)]
+    yield Remedy(shapes, row.seconds, name="recompiles", first=True)
 
 
-def own_collective_remedies(case: Case, stall: str) -> list[Remedy]:
+def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
     """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
-    run = case.breakdown.run
-    if run is None or not run.own_collectives:
-        return []
-    seconds = min(case.seconds(stall), sum(place.seconds for place in run.own_collectives))
-    if seconds < SMALL_SHARE * case.breakdown.step_seconds:
-        return []
-    text = (
-        f"Send what {written_place(run.own_collectives[0])} exchanges every {SELDOM} steps, and as one tensor: a "
-        "single `all_reduce` of all numbers instead of a collective for each"
-    )
-    return [Remedy(text, seconds * (1 - 1 / SELDOM), name="own-collectives", first=True)]
+    places = case.epoch.own_collectives
+    seconds = min(case.seconds(stall), sum(place.seconds for place in places))
+    if places and seconds >= SMALL_SHARE * case.breakdown.step_seconds:
+        text = (
+            f"Send what {written_place(places[0])} exchanges every {SELDOM} steps, and as one tensor: a "
+            "single `all_reduce` of all numbers instead of a collective for each"
+        )
+        yield Remedy(text, seconds * _SELDOM_SAVES, name="own-collectives", first=True)
 
 
-def interpreter_remedies(case: Case) -> list[Remedy]:
-    row, place = _find_row(case, INTERPRETER), _find_place(case, INTERPRETER)
-    if row is None:
-        return []
-    what = (
-        "what the other thread computes"
-        if place is None
-        else f"what {written_place(place)} computes"
-    )
-    text = f"Move {what} to a process of its own (`multiprocessing`), which has an interpreter of its own"
-    return [Remedy(text, row.seconds, name="own-process", of_run=True)]
+def _interpreter_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    place = case.place(INTERPRETER)
+    what = written_place(place) if place else "the other thread"
+    text = f"Move what {what} computes to a process of its own (`multiprocessing`), which has an interpreter of its own"
+    yield Remedy(text, row.seconds, name="own-process")
 
 
-RUN_REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
-    LOOP: loop_remedies,
-    COLLECTOR: collector_remedies,
-    COMPILATION: compilation_remedies,
-    INTERPRETER: interpreter_remedies,
-    EPOCH_START: epoch_start_remedies,
-    EPOCH_END: epoch_end_remedies,
-    EVALUATION: evaluation_remedies,
-    CHECKPOINT: checkpoint_remedies,
+_OF_ROWS: Mapping[str, Callable[[Case, RunRow], Iterator[Remedy]]] = {
+    LOOP: _loop_remedies,
+    COLLECTOR: _collector_remedies,
+    COMPILATION: _compilation_remedies,
+    INTERPRETER: _interpreter_remedies,
+    EPOCH_START: _epoch_start_remedies,
+    EPOCH_END: _epoch_end_remedies,
+    EVALUATION: _evaluation_remedies,
+    CHECKPOINT: _checkpoint_remedies,
+}
+
+
+def _list_row_remedies(name: str, case: Case) -> Iterator[Remedy]:
+    row = case.epoch.row(name)
+    if row is not None:
+        yield from (replace(remedy, of_run=True) for remedy in _OF_ROWS[name](case, row))
+
+
+RUN_REMEDIES: Mapping[str, Callable[[Case], Iterator[Remedy]]] = {
+    name: partial(_list_row_remedies, name) for name in _OF_ROWS
 }

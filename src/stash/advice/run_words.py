@@ -31,21 +31,19 @@ SUBJECTS = {
 }
 
 
-def row_sentence(case: Case, run: RunAccount, row: RunRow) -> str:
+def row_sentence(case: Case, row: RunRow) -> str:
     """What a row takes, and why, where that is known, with the line that most of it was seen at."""
     subject, takes = SUBJECTS[row.name]
-    alone = "" if row.rank is None else f", on rank {row.rank}, for which all others wait"
-    why = _reason(case, row)
-    place = run.place(row.name)
+    place, why = case.place(row.name), _reason(case, row)
     if row.name == LOOP:
-        subject += (
-            " between batch and model" if place is not None and place.prepares else " between steps"
-        )
-    text = f"{subject} {takes} {how_much(run, row)} ({row.share or 0.0:.0%} of an epoch){alone}"
+        subject += " between batch and model" if place and place.prepares else " between steps"
+    text = f"{subject} {takes} {how_much(case.epoch, row)} ({row.share or 0.0:.0%} of an epoch)"
+    if row.rank is not None:
+        text += f", on rank {row.rank}, for which all others wait"
     if row.grew is not None:
         text += f", {row.grew:.1f} times what it took in the first steps"
     if why:
-        return f"{text}: {why}{'' if place is None else f' ({place.where})'}."
+        return f"{text}: {why}{case.name_place(row.name)}."
     return f"{text}." if place is None else f"{text}, most of it at {written_place(place)}."
 
 

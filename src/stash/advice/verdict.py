@@ -7,20 +7,22 @@ says so instead. The rules, with their thresholds, are those of ``docs/method.md
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
-from stash.advice.case import Case, Remedy, why_stall
+from stash.advice.case import LARGER_BATCH, Case, Remedy, why_stall
 from stash.advice.claims import MINOR_SHARE, Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
 from stash.advice.run_words import SUBJECTS, row_sentence, written_place
 from stash.advice.stopping import FIRST_ROUNDS, budget_to_decide, find_undecidable, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
-from stash.analysis.run_account import RunAccount, RunRow
+from stash.analysis.run_account import RunRow
 from stash.analysis.stability import MIN_ROUNDS, other_job
 from stash.analysis.step_figures import StepFigures, make_figures
 from stash.core.formatting import join_names, plus_minus
+from stash.core.grouping import group_by
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, NOT_ASKED
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
@@ -41,17 +43,14 @@ _BUSY = 0.1
 def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
     """Give at most three sentences, the first of which is the one to take; ``budget`` is that of ``Advice``."""
     if claims.kind == "run" and len(claims.rows) == 1:
-        return tuple(
-            _remedy_sentence(case, remedy)
-            for remedy in _rank_remedies(case, claims.rows[0].name)[:MAX_STEPS]
-        )
+        return _advise_against(case, claims.rows[0].name)
     if claims.kind == "run":
         return _first_of_rows(case, claims.rows)[:MAX_STEPS]
     rows = _other_rows(case, claims)
-    sure = [row for row in rows if row.least >= SMALL_SHARE * _epoch_seconds(case)]
-    others = _first_of_rows(case, sure)
+    is_sure = {row.name: row.least >= SMALL_SHARE * case.epoch.step_seconds for row in rows}
+    others = _first_of_rows(case, [row for row in rows if is_sure[row.name]])
     unsure = _first_of_rows(
-        case, [*(row for row in rows if row not in sure), *_rows_of_unknown_times(case)]
+        case, [*(r for r in rows if not is_sure[r.name]), *_rows_of_unknown_times(case)]
     )
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
@@ -60,58 +59,46 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
         )
         for remedy in _first_of_rows(case, rows[:1]):
             steps.insert(0 if others and claims.kind == "compute" else 1, remedy)
-        steps = steps[:MAX_STEPS]
         asked = precision_asked(case.profile)
         if budget is not None and asked is not None:
             steps[MAX_STEPS - 1 :] = [
                 f"Profile again with `--budget {budget:g}s` to reach the ±{asked:.1%} asked for."
             ]
-        return tuple(steps)
-    if claims.other_job and _lost_share(case.breakdown) > _BUSY:
-        again = (
-            f"Profile again once {_busiest(case.breakdown)} has ended: other work took "
-            f"{_lost_share(case.breakdown):.0%} on top of every step, and not always as much."
-        )
-        return (*others, again, *unsure)[:MAX_STEPS]
+        return tuple(steps[:MAX_STEPS])
     if claims.other_job:
-        report = (
-            "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
-            "same, please report it with the output of `stash show --json`."
-        )
-        return (*_known_for_certain(case), *others, report, *unsure)[:MAX_STEPS]
-    steps = list(_known_for_certain(case)) if _may_compute_lead(case, claims) else []
-    steps += (
-        [_more_time(case, claims, budget)]
-        if claims.open or claims.noisy or claims.kind == "estimate"
-        else []
+        return (*_repeat_other_job(case, others), *unsure)[:MAX_STEPS]
+    steps = []
+    is_half_data = 2 * case.seconds(*DATA_STALLS) >= case.breakdown.step_seconds
+    if claims.noisy or _mostly_compute(case, claims) or not is_half_data:
+        steps += _known_for_certain(case)
+    if claims.open or claims.noisy or claims.kind == "estimate":
+        steps.append(_more_time(case, claims, budget))
+    in_compute = group_by(
+        claims.hidden_stalls, lambda stall: stall.why.removesuffix("; contained in compute")
     )
-    hidden: dict[str, list[str]] = {}  # in compute, by the reason
-    for missing in claims.hidden_stalls:
-        why = missing.why.removesuffix(f"; contained in {missing.contained_in}")
-        hidden.setdefault(why, []).append(missing.name)
-    for why, names in hidden.items():
-        how = f"Tell {join_names(names)} from compute: {why}."
-        steps.append(
-            f"Profile again without --rungs, which left out {join_names(names)}."
-            if why == NOT_ASKED
-            else how
+    for why, hidden in in_compute.items():
+        names = join_names([missing.name for missing in hidden])
+        left_out = f"Profile again without --rungs, which left out {names}."
+        steps.append(left_out if why == NOT_ASKED else f"Tell {names} from compute: {why}.")
+    certain = _first_of_each(case, claims)
+    return (*others, *steps, *certain, *unsure, *_if_open(case, claims, steps))[:MAX_STEPS]
+
+
+def _repeat_other_job(case: Case, others: Sequence[str]) -> tuple[str, ...]:
+    """What to do where what was measured is not the job that was typed."""
+    lost = case.breakdown.disturbed
+    share = 0.0 if lost is None else lost.time.value / case.breakdown.step_seconds
+    if share > _BUSY:
+        return (
+            *others,
+            f"Profile again once {_busiest(case.breakdown)} has ended: other work took "
+            f"{share:.0%} on top of every step, and not always as much.",
         )
     return (
+        *_known_for_certain(case),
         *others,
-        *steps,
-        *_first_of_each(case, claims),
-        *unsure,
-        *_if_open(case, claims, steps),
-    )[:MAX_STEPS]
-
-
-def _may_compute_lead(case: Case, claims: Claims) -> bool:
-    """Whether nothing is known to take more than computing, or exchanging, does."""
-    data = case.seconds(*DATA_STALLS)
-    return (
-        claims.noisy
-        or bool(_mostly_compute(case, claims))
-        or 2 * data < case.breakdown.step_seconds
+        "Profile the command that starts your training as it is, `stash profile -- COMMAND`; if that says the "
+        "same, please report it with the output of `stash show --json`.",
     )
 
 
@@ -120,14 +107,15 @@ def _known_for_certain(case: Case) -> tuple[str, ...]:
 
     Of contention that batches are of unlike lengths, which is why steps vary; of exchange how it is set up.
     """
+    measured = {stall.name for stall in case.breakdown.stalls} | {"compute"}
     known = [
-        replace(each, saves=None)
+        _remedy_sentence(case, replace(remedy, saves=None))
         for name in ("compute", "contention", *EXCHANGE_STALLS)
-        if name == "compute" or case.breakdown.stall(name) is not None
-        for each in REMEDIES[name](case)
-        if each.first
+        if name in measured
+        for remedy in REMEDIES[name](case)
+        if remedy.first
     ]
-    return tuple(dict.fromkeys(_remedy_sentence(case, each) for each in known))
+    return tuple(dict.fromkeys(known))
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
@@ -138,35 +126,23 @@ def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
         )
         return f"Profile again with `--budget {budget:g}s`: {gain}."
     stall = find_undecidable(case.breakdown, claims)
-    if stall is not None and (stall.parts.correction or 0.0) > stall.parts.besides_noise / 2:
+    if stall is None:
+        return "Stop other work on this machine and profile again: as busy as it is, even an hour would not decide it."
+    least = f"±{format_seconds(stall.parts.besides_noise)}"
+    if (stall.parts.correction or 0.0) > stall.parts.besides_noise / 2:
         return (
             f"Profile again once {_busiest(case.breakdown)} has ended: what other work costs is subtracted, but that "
-            f"leaves {stall.name} uncertain by at least ±{format_seconds(stall.parts.besides_noise)}."
+            f"leaves {stall.name} uncertain by at least {least}."
         )
-    if stall is not None:
-        return (
-            "Profile again with a larger batch, if memory allows: measuring longer cannot narrow "
-            f"{stall.name} below ±{format_seconds(stall.parts.besides_noise)}, which is less of a longer step."
-        )
-    return "Stop other work on this machine and profile again: as busy as it is, even an hour would not decide it."
+    return (
+        "Profile again with a larger batch, if memory allows: measuring longer cannot narrow "
+        f"{stall.name} below {least}, which is less of a longer step."
+    )
 
 
 def _busiest(breakdown: Breakdown) -> str:
-    lost = breakdown.disturbed
-    return (
-        lost.programs[0].name
-        if lost is not None and lost.programs
-        else "other work on this machine"
-    )
-
-
-def _lost_share(breakdown: Breakdown) -> float:
-    """Of a step, what other work on the machine took on top of it; 0 where that is unknown."""
-    return (
-        0.0
-        if breakdown.disturbed is None
-        else breakdown.disturbed.time.value / breakdown.step_seconds
-    )
+    programs = breakdown.disturbed.programs if breakdown.disturbed is not None else ()
+    return programs[0].name if programs else "other work on this machine"
 
 
 def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
@@ -178,82 +154,67 @@ def _remedies_against(case: Case, name: str) -> tuple[str, ...]:
     """The most valuable remedies; where a hidden stall would eat their gain, also one against that."""
     hidden = hidden_behind(case.breakdown, name)
     if hidden is None:
-        return tuple(
-            _remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[:MAX_STEPS]
-        )
-    behind = REMEDIES[hidden.appears](Case(case.breakdown, case.profile, removed=name))[:1]
-    first = hidden.seconds > case.seconds(name) / 2
-    if first and behind and behind[0].asks is not None:
-        case = replace(case, done=behind[0].asks)  # what the others save once that is done
-    steps = tuple(
-        _remedy_sentence(case, remedy)
-        for remedy in _rank_remedies(case, name)[: MAX_STEPS - len(behind)]
-    )
-    if first:
-        return (
-            *(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind),
-            *steps,
-        )
-    return (
-        *steps,
-        *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind),
-    )
+        return _advise_against(case, name)
+    others = Case(case.breakdown, case.profile, removed=name)
+    behind = next(iter(REMEDIES[hidden.appears](others)), None)
+    if behind is None:
+        return _advise_against(case, name)
+    also = f"against {hidden.appears}: {_lower(behind.text)}."
+    if hidden.seconds <= case.seconds(name) / 2:
+        return (*_advise_against(case, name, MAX_STEPS - 1), f"Then, {also}")
+    if behind.asks is not None:
+        case = replace(case, done=behind.asks)  # what the others save once that is done
+    return (f"First, {also}", *_advise_against(case, name, MAX_STEPS - 1))
+
+
+def _advise_against(case: Case, name: str, most: int = MAX_STEPS) -> tuple[str, ...]:
+    return tuple(_remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[:most])
 
 
 def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
     """The most valuable remedy of each stall that is certain, each remedy once."""
     found: dict[str, str] = {}
     for stall in claims.certain:
-        remedy = next(
-            (each for each in _rank_remedies(case, stall.name) if each.text not in found), None
-        )
-        if remedy is not None:
-            found[remedy.text] = f"Against {stall.name}: {_lower(_remedy_sentence(case, remedy))}"
+        for remedy in _rank_remedies(case, stall.name):
+            if remedy.text not in found:
+                sentence = _lower(_remedy_sentence(case, remedy))
+                found[remedy.text] = f"Against {stall.name}: {sentence}"
+                break
     return tuple(found.values())[:MAX_STEPS]
 
 
-def _if_open(case: Case, claims: Claims, sentences: Sequence[str]) -> tuple[str, ...]:
+def _if_open(case: Case, claims: Claims, sentences: Sequence[str]) -> Iterator[str]:
     """What to do about stalls that are not certain and would be large, the largest estimate first.
 
     Of steps that vary too much to tell, about data that they waited for half of the time as they were typed; of an
     estimate, about what is most of it. Without what is in ``sentences`` already.
     """
-    found: list[str] = []
-    large = [
-        stall for stall in claims.open if stall.seconds >= MINOR_SHARE * case.breakdown.step_seconds
-    ]
-    if claims.noisy and _mostly_waits_as_typed(case.breakdown):
-        large = [stall for stall in case.breakdown.stalls if stall.name == DATA_STALLS[0]]
+    stalls, step, typed = (
+        case.breakdown.stalls,
+        case.breakdown.step_seconds,
+        case.breakdown.as_typed,
+    )
+    large = [stall for stall in claims.open if stall.seconds >= MINOR_SHARE * step]
     if claims.kind == "estimate":
-        half = case.breakdown.step_seconds / 2
-        large = [each for each in case.breakdown.stalls[1:] if each.seconds > half]
+        large = [stall for stall in stalls[1:] if stall.seconds > step / 2]
+    elif claims.noisy and typed is not None and 2 * typed.first.loading >= typed.first.step.value:
+        large = [stall for stall in stalls if stall.name == DATA_STALLS[0]]
     for stall in sorted(large, key=lambda stall: -stall.seconds):
-        place = (
-            None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
-        )
+        place = case.epoch.place_of_stall(stall.name)
         where = "" if place is None else f", waited for at {place.where}"
-        advised = (_remedy_sentence(case, each) for each in _rank_remedies(case, stall.name))
+        advised = (_remedy_sentence(case, remedy) for remedy in _rank_remedies(case, stall.name))
         new = next((text for text in advised if text not in sentences), None)
         if new is not None:
-            found.append(f"If it is {stall.name}{where}: {_lower(new)}")
-    return tuple(found)
-
-
-def _mostly_waits_as_typed(breakdown: Breakdown) -> bool:
-    """Whether half of a step as typed was waiting for the loader."""
-    typed = breakdown.as_typed
-    return typed is not None and 2 * typed.first.loading >= typed.first.step.value
+            yield f"If it is {stall.name}{where}: {_lower(new)}"
 
 
 def _first_of_rows(case: Case, rows: Iterable[RunRow]) -> tuple[str, ...]:
     """The most valuable remedy of each row between steps."""
-    found = []
-    for row in rows:
-        found += [
-            f"Against {row.name}: {_lower(_remedy_sentence(case, remedy))}"
-            for remedy in _rank_remedies(case, row.name)[:1]
-        ]
-    return tuple(found)
+    return tuple(
+        f"Against {row.name}: {_lower(sentence)}"
+        for row in rows
+        for sentence in _advise_against(case, row.name, 1)
+    )
 
 
 def _rank_remedies(case: Case, name: str) -> list[Remedy]:
@@ -274,20 +235,21 @@ def _remedy_sentence(case: Case, remedy: Remedy) -> str:
         cost += f" `{command}` can try it."
     if saves < _WORTH_SAYING * case.breakdown.step_seconds:
         return f"{remedy.text}.{cost}"
-    if remedy.of_run and case.breakdown.run is not None:
-        share = saves / case.breakdown.run.step_seconds
-        return f"{remedy.text}; saves about {format_seconds(saves)} a step ({share:.0%} of an epoch).{cost}"
-    samples = case.breakdown.samples_per_step
-    many = f" for every {samples:.0f} samples" if samples else " for as many samples"
-    gain = make_figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
+    if remedy.of_run:
+        gain = f"{format_seconds(saves)} a step ({saves / case.epoch.step_seconds:.0%} of an epoch)"
+    else:
+        samples = case.breakdown.samples_per_step
+        many = f" for every {samples:.0f} samples" if samples else " for as many samples"
+        of = many if remedy.cost == LARGER_BATCH else " a step"
+        gain = make_figures(case.breakdown.stalls).part(saves, of)
     return f"{remedy.text}; saves about {gain}.{cost}"
 
 
-def describe_row(case: Case, run: RunAccount, row: RunRow) -> str:
+def describe_row(case: Case, row: RunRow) -> str:
     """What a row between steps takes, where, and what to do about it that is no setting."""
-    by_hand = [each for each in _rank_remedies(case, row.name) if not each.knob]
-    advice = [_remedy_sentence(case, each) for each in by_hand[:1]]
-    return " ".join((row_sentence(case, run, row), *advice))
+    by_hand = (remedy for remedy in _rank_remedies(case, row.name) if not remedy.knob)
+    advice = (_remedy_sentence(case, remedy) for remedy in islice(by_hand, 1))
+    return " ".join((row_sentence(case, row), *advice))
 
 
 def _lower(sentence: str) -> str:
@@ -321,37 +283,31 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     """What a breakdown supports, and what to do next."""
     claims, case = may_claim(breakdown), Case(breakdown, profile)
     budget = budget_to_decide(breakdown, profile, claims)
-    leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
-    stalls = tuple(stall.name for stall in leading) or (
-        ("compute",) if claims.kind == "compute" else ()
-    )
+    stalls: tuple[str, ...] = ()
     if claims.kind == "run":
-        stalls, text = tuple(row.name for row in claims.rows), _run_text(case, claims)
+        stalls = tuple(row.name for row in claims.rows)
+        text = " ".join(row_sentence(case, row) for row in claims.rows)
+        text += "" if len(claims.rows) == 1 else f" {_WHICH}"
     elif claims.kind == "compute":
-        alone = not _other_rows(case, claims)
-        text = _denormal_text(breakdown) or _compute_text(breakdown, claims, alone)
-    elif claims.kind == "cannot tell":
-        text = _undecided_text(case, claims)
+        stalls = ("compute",)
+        text = _denormal_text(breakdown) or _compute_text(case, claims)
+    elif claims.kind in ("stall", "tie"):
+        stalls = tuple(stall.name for stall in claims.certain)
+        text = _stalls_text(case, claims)
     else:
-        text = _stalls_text(case, claims) if leading else _estimate_text(case)
-    if claims.kind == "compute" or _mostly_compute(case, claims):
-        text += _line_of_computing(case)
+        text = _estimate_text(case) if claims.kind == "estimate" else _undecided_text(case, claims)
+    place = case.epoch.place_of_computing
+    if place is not None and (claims.kind == "compute" or _mostly_compute(case, claims)):
+        text += f" Most of computing is at {written_place(place)}."
     return Advice(
         kind=claims.kind,
         stall=stalls[0] if stalls else None,
         stalls=stalls,
         open=claims.open,
         budget_seconds=budget,
-        text=" ".join((text, *_largest_row_sentence(case, claims))),
+        text=" ".join((text, *_largest_row_sentences(case, claims))),
         next_steps=list_actions(case, claims, budget),
     )
-
-
-def _line_of_computing(case: Case) -> str:
-    """A sentence about the line of the script that takes most of computing; empty where none does."""
-    run = case.breakdown.run
-    place = None if run is None else run.place_of_computing
-    return "" if place is None else f" Most of computing is at {written_place(place)}."
 
 
 def _denormal_text(breakdown: Breakdown) -> str:
@@ -366,52 +322,32 @@ def _denormal_text(breakdown: Breakdown) -> str:
     )
 
 
-def _run_text(case: Case, claims: Claims) -> str:
-    """Of what lies between steps and takes most of an epoch."""
-    run = case.breakdown.run
-    assert run is not None, "of which these are rows"
-    text = " ".join(row_sentence(case, run, row) for row in claims.rows)
-    return text if len(claims.rows) == 1 else f"{text} {_WHICH}"
-
-
-def _largest_row_sentence(case: Case, claims: Claims) -> tuple[str, ...]:
+def _largest_row_sentences(case: Case, claims: Claims) -> Iterator[str]:
     """Of an epoch that is more than steps: the largest row that the verdict does not name, if it matters."""
-    run, others = case.breakdown.run, _other_rows(case, claims)
-    if run is None or not others:
-        return tuple(
-            f"{SUBJECTS[row.name][0]} {SUBJECTS[row.name][1]} {row.why}."
-            for row in _rows_of_unknown_times(case)
-        )
-    rival = claims.kind in ("stall", "tie") and others[0] in claims.rivals
-    return (row_sentence(case, run, others[0]), *((_WHICH,) if rival else ()))
-
-
-def _epoch_seconds(case: Case) -> float:
-    """Of a step with its part of what lies between steps; 0 where that is unknown."""
-    return 0.0 if case.breakdown.run is None else case.breakdown.run.step_seconds
+    others = _other_rows(case, claims)
+    if others:
+        yield row_sentence(case, others[0])
+        if claims.kind in ("stall", "tie") and others[0] in claims.rivals:
+            yield _WHICH
+    else:
+        for row in _rows_of_unknown_times(case):
+            yield f"{' '.join(SUBJECTS[row.name])} {row.why}."
 
 
 def _rows_of_unknown_times(case: Case) -> list[RunRow]:
     """Rows that come now and then, long beside a step, of which nothing tells how often they come."""
-    run, loader = case.breakdown.run, case.loader
-    if run is None or (loader is not None and loader.workers and loader.persistent_workers):
+    if case.loader is not None and case.loader.workers and case.loader.persistent_workers:
         return []
-    unknown = (row for row in run.rows if row.time is None and row.each is not None)
-    return [
-        row
-        for row in unknown
-        if row.each and row.each.value >= _LONG_BESIDE_STEPS * case.breakdown.step_seconds
-    ]
+    least = _LONG_BESIDE_STEPS * case.breakdown.step_seconds
+    return [r for r in case.epoch.rows if r.time is None and r.each and r.each.value >= least]
 
 
 def _other_rows(case: Case, claims: Claims) -> list[RunRow]:
     """Rows between steps that matter, and that the verdict does not name: the largest first."""
-    run, named = case.breakdown.run, claims.rows if claims.kind == "run" else ()
-    if run is None:
-        return []
+    named = claims.rows if claims.kind == "run" else ()
     others = [
         row
-        for row in run.rows
+        for row in case.epoch.rows
         if row.is_between_steps and row not in named and (row.share or 0.0) >= SMALL_SHARE
     ]
     return sorted(others, key=lambda row: -row.seconds)
@@ -419,66 +355,34 @@ def _other_rows(case: Case, claims: Claims) -> list[RunRow]:
 
 def _count_rounds(case: Case) -> str:
     """One or two, in words."""
+    is_one = case.breakdown.repetitions == 1
     what = "set" if case.profile.settings.isolated else "round"
     launches = " of launches" if case.profile.settings.isolated else ""
-    one = case.breakdown.repetitions == 1
-    return f"one {what}{launches}" if one else f"two {what}s{launches}"
+    return f"{'one' if is_one else 'two'} {what}{'' if is_one else 's'}{launches}"
 
 
 def _estimate_text(case: Case) -> str:
     were = "was" if case.breakdown.repetitions == 1 else "were"
-    count = _upper(_count_rounds(case))
-    text = f"{count} {were} measured: an estimate of each stall, and no verdict."
-    waits = case.breakdown.waits
-    wait, names = (
-        (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
+    text = (
+        f"{_upper(_count_rounds(case))} {were} measured: an estimate of each stall, and no verdict."
     )
+    waits, names = case.breakdown.waits, DATA_STALLS
+    wait = waits.cold
+    if wait is None:
+        wait, names = waits.warm, DATA_STALLS[:1]
     if wait is None or case.breakdown.by_waits:
         return text
-    difference = (
-        f"{make_figures(case.breakdown.stalls).time(*names)} a step for {join_names(names)}"
-    )
+    time = make_figures(case.breakdown.stalls).time(*names)
     return (
-        f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
+        f"{text} Rungs differ by {time} a step for {join_names(names)}; steps waited {format_seconds(wait)} for the "
+        "loader."
     )
 
 
 def _stalls_text(case: Case, claims: Claims) -> str:
     """Of the stall that dominates, or of several that tie; and of others that may be larger."""
     written, leading = make_figures(case.breakdown.stalls), claims.certain
-    if claims.kind == "stall":
-        (stall, *_), why, compute = (
-            leading,
-            why_stall(case, leading[0].name),
-            _mostly_compute(case, claims),
-        )
-        text = f"The {stall.name} stall takes {written.quantity(stall.name)} of every {written.step} step"
-        if compute:
-            text = f"{compute} The largest stall is {stall.name}, {written.quantity(stall.name)}"
-        place = (
-            None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
-        )
-        text += f" ({written.share(stall.name)})" + (
-            "" if place is None else f" at {written_place(place)}"
-        )
-        text += f": {why}." if why else "."
-        hidden = hidden_behind(case.breakdown, stall.name)
-        if hidden:
-            visible = case.breakdown.stall(hidden.appears)
-            further = " further" if visible is not None and visible.significant else ""
-            text += f" Removing it leaves a{further} {hidden.appears} stall of "
-            text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
-    else:
-        names = join_names([stall.name for stall in leading])
-        times = join_names(
-            [f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in leading]
-        )
-        compute = _mostly_compute(case, claims)
-        whole = "" if compute else f" of every {written.step} step"
-        text = f"{compute} The {names} stalls take {times}{whole}; which is the largest is not known yet.".lstrip()
-        for stall in leading:
-            why = why_stall(case, stall.name)
-            text += f" {stall.name.capitalize()}: {why}." if why else ""
+    text = _stall_text(case, claims) if claims.kind == "stall" else _tie_text(case, claims)
     typed = case.breakdown.as_typed
     if case.breakdown.is_other_job and typed is not None:
         text += f" {other_job(typed)}"
@@ -489,67 +393,84 @@ def _stalls_text(case: Case, claims: Claims) -> str:
             f"{format_seconds(first.step.value)} for the loader, too."
         )
     rivals = [stall for stall in claims.open if (stall.high or 0.0) > (leading[0].low or 0.0)]
-    return (
-        f"{text} Others are not known well enough: {_upper_ends(written, rivals)}."
-        if rivals
-        else text
+    if rivals:
+        text += f" Others are not known well enough: {_upper_ends(written, rivals)}."
+    return text
+
+
+def _stall_text(case: Case, claims: Claims) -> str:
+    written, name = make_figures(case.breakdown.stalls), claims.certain[0].name
+    why, compute = why_stall(case, name), _mostly_compute(case, claims)
+    text = f"The {name} stall takes {written.quantity(name)} of every {written.step} step"
+    if compute:
+        text = f"{compute} The largest stall is {name}, {written.quantity(name)}"
+    place = case.epoch.place_of_stall(name)
+    text += f" ({written.share(name)})" + (f" at {written_place(place)}" if place else "")
+    text += f": {why}." if why else "."
+    hidden = hidden_behind(case.breakdown, name)
+    if hidden:
+        visible = case.breakdown.stall(hidden.appears)
+        further = " further" if visible is not None and visible.significant else ""
+        text += f" Removing it leaves a{further} {hidden.appears} stall of "
+        text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
+    return text
+
+
+def _tie_text(case: Case, claims: Claims) -> str:
+    written, compute = make_figures(case.breakdown.stalls), _mostly_compute(case, claims)
+    names = [stall.name for stall in claims.certain]
+    times = join_names([f"{written.quantity(name)} ({written.share(name)})" for name in names])
+    whole = "" if compute else f" of every {written.step} step"
+    text = f"{compute} The {join_names(names)} stalls take {times}{whole}; which is the largest is not known yet."
+    reasons = ((name, why_stall(case, name)) for name in names)
+    return " ".join(
+        [text.lstrip(), *(f"{name.capitalize()}: {why}." for name, why in reasons if why)]
     )
 
 
 def _mostly_compute(case: Case, claims: Claims) -> str:
     """A sentence where compute is certainly half of the step at least, and nothing but compute; else empty."""
-    breakdown, written = case.breakdown, make_figures(case.breakdown.stalls)
-    compute, largest = breakdown.stall("compute"), max(stall.seconds for stall in breakdown.stalls)
-    if (
-        compute is None
-        or compute.seconds < largest
-        or _takes_all(breakdown)
-        or claims.hidden_stalls
-    ):
+    breakdown = case.breakdown
+    compute, row = breakdown.stall("compute"), case.epoch.row("compute")
+    half = breakdown.step_seconds / 2
+    if compute is None or _takes_all(breakdown) or claims.hidden_stalls:
         return ""
-    if (compute.low or 0.0) < breakdown.step_seconds / 2:
+    if compute.seconds < max(stall.seconds for stall in breakdown.stalls):
         return ""
-    alone = None if breakdown.run is None else breakdown.run.row("compute")
-    if (
-        alone is not None and alone.seconds < breakdown.step_seconds / 2
-    ):  # most of it is the script's own code
-        return ""
-    return f"Compute is most of every {written.step} step: {_compute_sentence(breakdown)} ({_compute_share(breakdown)})."
+    if (compute.low or 0.0) < half or (row is not None and row.seconds < half):
+        return ""  # of the latter most is the script's own code
+    step = make_figures(breakdown.stalls).step
+    return f"Compute is most of every {step} step: {_compute_figures(case)}."
 
 
 def _undecided_text(case: Case, claims: Claims) -> str:
-    if claims.other_job and case.breakdown.as_typed is not None:
-        return f"Cannot tell: what was measured is not the job as it runs. {other_job(case.breakdown.as_typed)}"
-    written, parts = make_figures(case.breakdown.stalls), []
+    breakdown = case.breakdown
+    if claims.other_job and breakdown.as_typed is not None:
+        return f"Cannot tell: what was measured is not the job as it runs. {other_job(breakdown.as_typed)}"
+    written = make_figures(breakdown.stalls)
     if claims.noisy:
-        arm = max(
-            each
-            for each in (case.breakdown.step.half_width, *_arms(case.breakdown))
-            if each is not None
-        )
+        compute = breakdown.stall("compute")
+        arm = max(breakdown.step.half_width or 0.0, 0.0 if compute is None else compute.width)
         return (
             f"Cannot tell: steps vary too much. A step takes {written.step}, but its parts are only known to "
             f"±{format_seconds(arm)}."
         )
+    parts = []
     if claims.rivals and not claims.open:
         names = list(dict.fromkeys(row.name for row in claims.rows))
         parts.append(f"Cannot tell yet what takes most of an epoch: {join_names(names)}.")
-    compute = _mostly_compute(case, claims)
     if claims.open:
-        what = (
-            f"{compute} Which stall matters is not known yet"
-            if compute
-            else "Cannot tell yet what dominates a step of"
-        )
-        what += "" if compute else f" {written.step}"
+        mostly = _mostly_compute(case, claims)
+        what = f"Cannot tell yet what dominates a step of {written.step}"
+        if mostly:
+            what = f"{mostly} Which stall matters is not known yet"
         parts.append(f"{what}: {_upper_ends(written, claims.open)}.")
-    parts += [
-        f"Certain is {stall.name}: {written.quantity(stall.name)} ({written.share(stall.name)})."
-        for stall in claims.certain[:1]
-    ]
+    if claims.certain:
+        name = claims.certain[0].name
+        parts.append(f"Certain is {name}: {written.quantity(name)} ({written.share(name)}).")
     if claims.hidden_stalls:
         names = [missing.name for missing in claims.hidden_stalls]
-        share = "all" if _takes_all(case.breakdown) else written.share("compute")
+        share = "all" if _takes_all(breakdown) else written.share("compute")
         parts.append(
             f"Cannot tell what limits the devices: compute ({share} of the step) contains "
             f"{join_names(names)}, which {'was' if len(names) == 1 else 'were'} not measured."
@@ -557,29 +478,14 @@ def _undecided_text(case: Case, claims: Claims) -> str:
     return " ".join(parts)
 
 
-def _compute_sentence(breakdown: Breakdown) -> str:
-    """Forward, backward and optimizer alone, where a ledger tells them from the script's own code."""
-    written, row = (
-        make_figures(breakdown.stalls),
-        None if breakdown.run is None else breakdown.run.row("compute"),
-    )
+def _compute_figures(case: Case) -> str:
+    """Time and share of compute: alone, where a ledger tells it from the script's own code."""
+    written, row = make_figures(case.breakdown.stalls), case.epoch.row("compute")
     if row is None or row.time is None:
-        return written.quantity("compute")
+        return f"{written.quantity('compute')} ({written.share('compute')})"
     spread = "" if row.time.low is None else f" {plus_minus(row.time, written.scale)}"
-    return f"{written.scale.number(row.seconds)}{spread} {written.scale.unit}"
-
-
-def _compute_share(breakdown: Breakdown) -> str:
-    row = None if breakdown.run is None else breakdown.run.row("compute")
-    return (
-        make_figures(breakdown.stalls).share("compute")
-        if row is None
-        else f"{row.seconds / breakdown.step_seconds:.1%}"
-    )
-
-
-def _arms(breakdown: Breakdown) -> list[float]:
-    return [stall.width for stall in breakdown.stalls if stall.name == "compute"]
+    time = f"{written.scale.number(row.seconds)}{spread} {written.scale.unit}"
+    return f"{time} ({row.seconds / case.breakdown.step_seconds:.1%})"
 
 
 def _takes_all(breakdown: Breakdown) -> bool:
@@ -597,38 +503,32 @@ def _upper_ends(written: StepFigures, stalls: Sequence[Stall]) -> str:
     return join_names(found)
 
 
-def _compute_text(breakdown: Breakdown, claims: Claims, alone: bool) -> str:
-    """``alone``: nothing between steps matters, either."""
-    written = make_figures(breakdown.stalls)
-    text = f"Compute takes {_compute_sentence(breakdown)} of every {written.step} step ({_compute_share(breakdown)})"
-    if _takes_all(breakdown):
-        text = f"Compute takes all of every {written.step} step"
+def _compute_text(case: Case, claims: Claims) -> str:
+    breakdown = case.breakdown
+    step = make_figures(breakdown.stalls).step
+    text = f"Compute takes all of every {step} step"
+    if not _takes_all(breakdown):
+        time, _, share = _compute_figures(case).rpartition(" ")
+        text = f"Compute takes {time} of every {step} step {share}"
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
     most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
     below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
     unknown = [missing.name for missing in claims.unknown if not missing.small]
-    is_free = alone and not unknown and not claims.open
-    found = [
-        f"stalls are no obstacle here, each is {below}"
-        if is_free
-        else f"every measured stall is {below}"
-    ]
-    if not stalls:
-        found = ["no stall was measured"] if unknown else []
+    found = []
     if breakdown.waits_for_host:
-        found.insert(0, "the devices wait for the host to submit their kernels")
-    shares = [
-        missing.share_at_most
-        for missing in claims.unknown
-        if missing.small and missing.share_at_most
-    ]
+        found.append("the devices wait for the host to submit their kernels")
+    if stalls and not (unknown or claims.open or _other_rows(case, claims)):
+        found.append(f"stalls are no obstacle here, each is {below}")
+    elif stalls:
+        found.append(f"every measured stall is {below}")
+    elif unknown:
+        found.append("no stall was measured")
+    shares = [m.share_at_most for m in claims.unknown if m.small and m.share_at_most]
     if shares:
         found.append(f"what no loader prepares takes at most {max(shares):.1%}")
-    return (
-        text
-        + (f": {join_names(found)}." if found else ".")
-        + (f" Unknown: {join_names(unknown)}." if unknown else "")
-    )
+    if found:
+        text += f": {join_names(found)}"
+    return f"{text}." + (f" Unknown: {join_names(unknown)}." if unknown else "")
 
 
 # Advice on a probe

@@ -128,33 +128,29 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
 
     ``calm`` is ``profile`` without what strangers cost.
     """
-    seen = [block for block in profile.blocks if block.rung == UNTOUCHED.name]
-    if (
-        not profile.ranks
-        or len(seen) < len(profile.ranks)
-        or min(block.steps for block in seen) < _MIN_STEPS
-    ):
+    seen, first = (_untouched_blocks(each) for each in (profile, calm.profile))
+    ranks = len(profile.ranks)
+    if not ranks or len(seen) < ranks or min(block.steps for block in seen) < _MIN_STEPS:
         return None
-    first = [block for block in calm.profile.blocks if block.rung == UNTOUCHED.name]
     lost = {
         rank: each
-        for key, ranks in calm.lost.items()
-        if key[1] == UNTOUCHED.name
-        for rank, each in ranks.items()
+        for (_, name), of_ranks in calm.lost.items()
+        if name == UNTOUCHED.name
+        for rank, each in of_ranks.items()
     }
     slowest = max(first, key=lambda block: block.seconds / block.steps)
     step = mean_interval(slowest.step_seconds)
     doubt = max((each.doubt for each in lost.values()), default=0.0)
+    has_workers = any(loader.workers for loader in profile.workload.loaders)
     loading = 0.0
     for before, after in zip(seen, first, strict=True):
-        gone = lost.get(before.rank)
-        own = sum(before.step_delays) / before.steps - gone.seconds if gone is not None else 0.0
-        helped = own if any(loader.workers for loader in profile.workload.loaders) else 0.0
-        loading = max(loading, (after.wait_seconds or 0.0) / after.steps + max(0.0, helped))
+        waited = (after.wait_seconds or 0.0) / after.steps
+        if has_workers and before.rank in lost:
+            own = sum(before.step_delays) / before.steps - lost[before.rank].seconds
+            waited += max(0.0, own)
+        loading = max(loading, waited)
     high = _end(step.high, step) + doubt
-    if any(
-        loader.workers for loader in profile.workload.loaders
-    ):  # samples that sleep may have come no earlier
+    if has_workers:  # samples that sleep may have come no earlier
         high = max(high, *(block.seconds / block.steps for block in seen))
     waits = [
         sum(block.stage_seconds.get(name, 0.0) for name in _WAITS) / block.seconds for block in seen
@@ -163,15 +159,18 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
         step=step.model_copy(update={"low": _end(step.low, step) - doubt, "high": high}),
         steps=slowest.steps,
         loading=min(loading, step.value),
-        exchange=min(waits) * step.value if len(profile.ranks) > 1 else 0.0,
+        exchange=min(waits) * step.value if ranks > 1 else 0.0,
     )
+
+
+def _untouched_blocks(profile: Profile) -> list[Block]:
+    return [block for block in profile.blocks if block.rung == UNTOUCHED.name]
 
 
 def lost_share(profile: Profile, calm: Undisturbed) -> float:
     """Of the first steps, what other work on the machine cost; 0 where there are none."""
     with_others, without = (
-        sum(block.seconds for block in found.blocks if block.rung == UNTOUCHED.name)
-        for found in (profile, calm.profile)
+        sum(block.seconds for block in _untouched_blocks(each)) for each in (profile, calm.profile)
     )
     return max(0.0, 1 - without / with_others) if with_others else 0.0
 
@@ -185,56 +184,53 @@ def compare_first_steps(
     reading = {name: step for name, step in steps.items() if rung(name).reads_data}
     against = reading or dict(list(steps.items())[-1:])
     first = first_steps(profile, calm)
-    if (
-        first is None
-        or not against
-        or (not rung(next(iter(against))).exchanges and len(profile.ranks) > 1)
-    ):
+    if first is None or not against:
         return None
-    shortest, longest = (end(against.values(), key=lambda each: each.value) for end in (min, max))
-    found = AsTyped(first=first, share=0.0)
-    first_blocks = (block for block in profile.blocks if block.rung == UNTOUCHED.name)
-    read = any((block.disk_bytes or 0) > _READ_BYTES * block.steps for block in first_blocks)
-    if _end(first.step.low, first.step) > _end(longest.high, longest) and (
-        "cold" in against or not read
-    ):
-        found = AsTyped(first=first, share=first.step.value / longest.value - 1)
+    if len(profile.ranks) > 1 and not rung(next(iter(against))).exchanges:
+        return None
+    shortest, longest = (end(against.values(), key=lambda step: step.value) for end in (min, max))
+    has_read = any(
+        (block.disk_bytes or 0) > _READ_BYTES * block.steps for block in _untouched_blocks(profile)
+    )
+    share = 0.0
+    if _end(first.step.low, first.step) > _end(longest.high, longest):
+        if "cold" in against or not has_read:
+            share = first.step.value / longest.value - 1
     elif _end(first.step.high, first.step) < _end(shortest.low, shortest):
-        found = AsTyped(first=first, share=first.step.value / shortest.value - 1)
-    if not found.share:
-        return found
-    cause = _cause(calm.profile, found.share, list(against)[-1], rounds)
-    return found.model_copy(update={"cause": cause})
+        share = first.step.value / shortest.value - 1
+    name = list(against)[-1]
+    later = [b for b in calm.profile.blocks if b.rung == name and b.round in rounds]
+    cause = _find_cause(calm.profile, share, later) if share else ""
+    return AsTyped(first=first, share=share, cause=cause)
 
 
 def _end(end: float | None, interval: Interval) -> float:
     return interval.value if end is None else end
 
 
-def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> str:
-    """The part of a step that differs most between the first steps and those under the rung ``name``."""
-    first = [block for block in profile.blocks if block.rung == UNTOUCHED.name]
-    later = [block for block in profile.blocks if block.rung == name and block.round in rounds]
+def _find_cause(profile: Profile, share: float, later: Sequence[Block]) -> str:
+    """The part of a step that differs most between the first steps and ``later`` blocks."""
+    first = _untouched_blocks(profile)
     parts: dict[str, Callable[[Block], float]] = {
         _LOADER: lambda block: block.wait_seconds or 0.0,
         _PROCESSOR: lambda block: block.thread_cpu_seconds or 0.0,
         _HELPERS: lambda block: (block.cpu_seconds or 0.0) - (block.thread_cpu_seconds or 0.0),
         _EXCHANGE: lambda block: sum(block.step_exchanges),
     }
-
-    def a_step(blocks: Sequence[Block], part: Callable[[Block], float]) -> float:
-        return sum(map(part, blocks)) / sum(block.steps for block in blocks)
-
     if not first or not later:
         return ""
-    apart = {
-        text: (a_step(first, part) - a_step(later, part)) * math.copysign(1, share)
-        for text, part in parts.items()
-    }
-    text = max(apart, key=lambda each: apart[each])
-    whole = abs(
-        a_step(first, lambda block: block.seconds) - a_step(later, lambda block: block.seconds)
-    )
-    cause = text if whole and apart[text] >= 0.5 * whole else ""
+
+    def longer(part: Callable[[Block], float]) -> float:
+        """Seconds of a first step beyond a later one."""
+        before, after = (
+            sum(map(part, each)) / sum(b.steps for b in each) for each in (first, later)
+        )
+        return before - after
+
+    apart = {text: longer(part) * math.copysign(1, share) for text, part in parts.items()}
+    cause = max(apart, key=lambda text: apart[text])
+    whole = abs(longer(lambda block: block.seconds))
+    if not whole or apart[cause] < 0.5 * whole:
+        cause = ""
     computes = cause not in (_LOADER, _EXCHANGE)
     return DENORMALS if share > 0 and computes and profile.workload.vanished_values else cause

@@ -67,48 +67,29 @@ def attribute(
 ) -> Breakdown:
     """The breakdown of the profile's mean step over its kept rounds, without what other work on its machines cost.
 
-    That is subtracted, and reported next to the stalls; ``without_delays(profile)`` has the stalls as they were seen.
-    ``source`` is the file it came from, to be named in errors; ``calm`` is ``undisturbed(profile)``, where that is
-    known already. Raises StashError if no round is complete, and ArtefactError if a block's time is no positive
-    number, or of no rank.
+    That is subtracted, and reported beside. ``source`` is the file it came from, to be named in errors; ``calm`` is
+    ``remove_disturbance(profile)``, where known. Raises StashError if no round is complete, and ArtefactError if a
+    block's time is no positive number, or of no rank.
     """
     named = source or f"the profile of {profile.workload.name!r}"
     _refuse_damaged(profile, named)
     calm = calm or remove_disturbance(profile)
     measured, profile = profile, calm.profile
-    kept = step_matrix(profile)
-    if not kept.rounds:
-        raise StashError(f"{named} has no complete round: {_incomplete(profile, kept.rungs)}")
-    found = seen_stalls(profile, kept)
-    seen, matrix = (None, kept.matrix) if found is None else found
+    kept = _keep_complete_rounds(profile, named)
+    seen, matrix = seen_stalls(profile, kept) or (None, kept.matrix)
     disturbed = estimate_disturbance(measured, calm, kept.rungs, kept.rounds)
     stalls, seconds, step = _divide_step(profile, matrix, kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
-    speeds, waited = paper_rates(profile, kept, samples), measure_waits(profile, kept)
-    levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
-    typed = compare_first_steps(measured, calm, levels, kept.rounds)
-    run = account_for_run(
-        measured,
-        {stall.name: stall.time for stall in stalls},
-        seconds,
-        kept.rungs[0],
-        longer_seconds=0.0 if typed is None else typed.unnamed_seconds,
-        lost_share=lost_share(measured, calm),
-        leader_is_slow=kept.leader_is_slow,
-    )
+    rates = paper_rates(profile, kept, samples)
+    typed, run = _account_as_typed(measured, calm, kept, stalls, seconds)
+    unlike = typed if typed and _is_worth_a_warning(typed, run, stalls) else None
     slow = find_straggler(profile, kept)
-    startups = [
-        loader.startup_seconds
-        for loader in profile.workload.loaders
-        if loader.startup_seconds is not None
-    ]
-    in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
         source=named,
         step_seconds=seconds,
         step=step,
         samples=samples,
-        waits=waited,
+        waits=measure_waits(profile, kept),
         rounds=len(kept.rounds),
         rounds_dropped=len(incomplete_rounds(profile, kept)),
         world_size=profile.world_size,
@@ -118,33 +99,47 @@ def attribute(
         seen=seen,
         skipped=missing_stalls(profile, kept.rungs, seen),
         paper=paper,
-        stability=check_stability(
-            profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)
-        ),
-        rates=speeds,
+        stability=check_stability(profile, kept, stalls, samples, unlike),
+        rates=rates,
         communication=measure_communication(profile, kept, stalls),
         slow_rank=None if slow is None else slow.record,
         by_waits=kept.by_waits,
-        surfacing=find_surfacing(kept.rungs, stalls, speeds, in_step),
+        surfacing=find_surfacing(kept.rungs, stalls, rates, samples),
         host_lead=host_lead(profile, kept.rungs[0]),
-        startup_seconds=sum(startups) if startups else None,
+        startup_seconds=_sum_startups(profile),
         as_typed=typed,
         disturbed=disturbed,
         run=run,
-        notes=(*_remarks(profile, stalls, speeds, paper), *profile.notes),
+        notes=(*_remarks(profile, stalls, rates, paper), *profile.notes),
     )
 
 
-def _worth_a_warning(
-    typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]
-) -> AsTyped | None:
-    """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
+def _account_as_typed(
+    measured: Profile,
+    calm: Undisturbed,
+    kept: StepTimes,
+    stalls: Sequence[Stall],
+    seconds: float,
+) -> tuple[AsTyped | None, RunAccount | None]:
+    """The first steps against what was measured, and the account of an epoch."""
+    levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
+    typed = compare_first_steps(measured, calm, levels, kept.rounds)
+    return typed, account_for_run(
+        measured,
+        {stall.name: stall.time for stall in stalls},
+        seconds,
+        kept.rungs[0],
+        longer_seconds=0.0 if typed is None else typed.unnamed_seconds,
+        lost_share=lost_share(measured, calm),
+        leader_is_slow=kept.leader_is_slow,
+    )
+
+
+def _is_worth_a_warning(typed: AsTyped, run: RunAccount | None, stalls: Sequence[Stall]) -> bool:
+    """Whether first steps differ from measured ones by what has no row, and leave the verdict standing."""
     own = 0.0 if run is None else run.own_seconds
-    if typed is None or not typed.differs or is_explained(typed, own):
-        return None
-    return (
-        None if is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls}) else typed
-    )
+    is_other = is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls})
+    return typed.differs and not is_explained(typed, own) and not is_other
 
 
 def _divide_step(
@@ -177,16 +172,26 @@ def _divide_step(
     return stalls, seconds, step.add_error(doubt)
 
 
-def _incomplete(profile: Profile, rungs: Sequence[str]) -> str:
+def _sum_startups(profile: Profile) -> float | None:
+    startups = [loader.startup_seconds for loader in profile.workload.loaders]
+    known = [seconds for seconds in startups if seconds is not None]
+    return sum(known) if known else None
+
+
+def _keep_complete_rounds(profile: Profile, named: str) -> StepTimes:
+    kept = step_matrix(profile)
+    if not kept.rounds:
+        raise StashError(f"{named} has no complete round: {_why_incomplete(profile, kept.rungs)}")
+    return kept
+
+
+def _why_incomplete(profile: Profile, rungs: Sequence[str]) -> str:
     """Why no round is complete, and what to do."""
     ran = {block.rung for block in profile.blocks}
     never = [name for name in rungs if name not in ran]
-    reached = (
-        f"nothing was measured under {', '.join(never)}"
-        if never
-        else "each lacks blocks of some rank"
-    )
-    reached = reached if profile.blocks else "nothing was measured"
+    reached = "each lacks blocks of some rank"
+    if never or not ran:
+        reached = "nothing was measured" + (f" under {', '.join(never)}" if ran else "")
     ended = f" (the run ended: {profile.ended})" if profile.ended else ""
     return f"{reached}{ended}; profile again with a larger --budget"
 
@@ -283,15 +288,12 @@ def _negative(stalls: tuple[Stall, ...]) -> str:
         return ""
     names = " and ".join(f"{stall.name} ({written.time(stall.name)})" for stall in below)
     text = f"A step was measured as shorter with {names} than without"
-    text += (
-        ", so other shares exceed 100%" if any(stall.share > 1 + 1e-3 for stall in stalls) else ""
-    )
+    if any(stall.share > 1 + 1e-3 for stall in stalls):
+        text += ", so other shares exceed 100%"
     if all(stall.within_noise for stall in below):
         return f"{text}: that is noise around a stall close to zero, shown as it was measured."
     if any(stall.low is None for stall in below):
         return f"{text}: shown as measured; whether that is noise, one round cannot tell."
-    if all(stall.name == "network" for stall in below) and any(
-        stall.name == "interconnect" for stall in stalls
-    ):
+    if {stall.name for stall in below} == {"network"} and "interconnect" in written.times:
         return f"{text}, beyond the noise: each node exchanges by itself over slower routes than all nodes together."
     return f"{text}, beyond the noise: the rung below ran under worse conditions, such as a lower clock."

@@ -369,70 +369,66 @@ def missing_stalls(
     A rung that was not measured leaves its stall unknown, never zero. If the rung could have differed on this job,
     its stall has not vanished: the next rung up contains it, and the reason says so.
     """
-    present = stall_names(rungs)
-    reasons = {item.rung: item.why for item in profile.skipped}
+    there = all_stalls(rungs, seen)
+    missing = []
+    for name in STALLS:
+        if name == BUBBLE and name not in there and profile.workload.pipeline is not None:
+            container = stall_names(rungs)[0]
+            why = f"the passes of its {profile.workload.pipeline.name} were not timed; contained in {container}"
+            missing.append(Missing(name=name, why=why, possible=True, contained_in=container))
+        elif name != BUBBLE and name not in there:
+            missing.append(_explain_missing(profile, rungs, name, seen))
+    return tuple(missing)
+
+
+def _explain_missing(
+    profile: Profile, rungs: tuple[str, ...], name: str, seen: Seen | None
+) -> Missing:
+    work, waits = profile.workload, () if seen is None else seen.waits
     situation = Situation(
         world_size=profile.world_size,
         nodes=profile.nodes,
         ranks_per_node=max(ranks_per_node(profile).values(), default=1),
         accelerator=any(rank.device != "cpu" for rank in profile.ranks),
-        loader=bool(profile.workload.loaders),
+        loader=bool(work.loaders),
     )
-    missing = []
-    for name in STALLS:
-        if name in present or (seen is not None and name in seen.stalls):
-            continue
-        if name == BUBBLE:
-            if profile.workload.pipeline is not None:
-                why = f"the passes of its {profile.workload.pipeline.name} were not timed; contained in {present[0]}"
-                missing.append(Missing(name=name, why=why, possible=True, contained_in=present[0]))
-            continue
-        unmeasured = adding = rung_adding(name).name
-        if adding in rungs:  # the ladder's first: the rung below it was left out
-            unmeasured = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs][-1]
-        impossible, container = why_no_stall(name, situation), None
-        if name == "fetch" and reads_no_files(profile):
-            missing.append(Missing(name=name, why="the loader reads no files"))
-            continue
-        of_seen = () if seen is None else tuple(wait.stall for wait in seen.waits)
-        if of_seen and name in EXCHANGE_STALLS and name not in of_seen and impossible is None:
-            where = "inside a node" if name == "interconnect" else "across nodes"
-            missing.append(
-                Missing(name=name, why=f"no group that was seen to exchange anything lies {where}")
-            )
-            continue
-        why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
-        possible = impossible is None
-        if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
-            adding = rung_adding(
-                "prep"
-            ).name  # the loader itself copies: under the rung that reads from it
-        unseen = possible and rung(adding).reads_data and not situation.loader
-        if unseen:
-            # batches from no loader that was seen are made again under every rung
-            container = present[0]
-        elif possible:
-            above = zip(present, rungs, strict=True)
-            container = next(
-                (s for s, higher in above if NAMES.index(higher) >= NAMES.index(adding)), None
-            )
-        copied = (
-            name == "transfer"
-            and possible
-            and not situation.loader
-            and profile.workload.inputs_placed
-        )
-        most = profile.workload.before_forward if unseen or copied else None
-        if most is not None and most < SIGNIFICANT_SHARE:
-            why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
-        if container is not None:
-            why = f"{why}; contained in {container}"
-        missing.append(
-            Missing(
-                name=name, why=why, possible=possible, contained_in=container, share_at_most=most
-            )
-        )
-    return tuple(missing)
+    impossible = why_no_stall(name, situation)
+    is_possible = impossible is None
+    if name == "fetch" and reads_no_files(profile):
+        return Missing(name=name, why="the loader reads no files")
+    if waits and is_possible and name in EXCHANGE_STALLS and name not in {w.stall for w in waits}:
+        where = "inside a node" if name == "interconnect" else "across nodes"
+        return Missing(name=name, why=f"no group that was seen to exchange anything lies {where}")
+    unmeasured = adding = rung_adding(name).name
+    if adding in rungs:  # the ladder's first: the rung below it was left out
+        unmeasured = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs][-1]
+    if name == "transfer" and any(loader.on_device for loader in work.loaders):
+        # the loader itself copies: under the rung that reads from it
+        adding = rung_adding("prep").name
+    is_unseen = is_possible and rung(adding).reads_data and not work.loaders
+    is_copied = is_possible and name == "transfer" and not work.loaders and work.inputs_placed
+    present = stall_names(rungs)
+    container = None
+    if is_unseen:
+        # batches from no loader that was seen are made again under every rung
+        container = present[0]
+    elif is_possible:
+        above = [
+            s for s, r in zip(present, rungs, strict=True) if NAMES.index(r) >= NAMES.index(adding)
+        ]
+        container = next(iter(above), None)
+    reasons = {item.rung: item.why for item in profile.skipped}
+    why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
+    most = work.before_forward if is_unseen or is_copied else None
+    if most is not None and most < SIGNIFICANT_SHARE:
+        why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
+    return Missing(
+        name=name,
+        why=why if container is None else f"{why}; contained in {container}",
+        possible=is_possible,
+        contained_in=container,
+        share_at_most=most,
+    )
 
 
 def reads_no_files(profile: Profile) -> bool:

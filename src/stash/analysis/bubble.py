@@ -9,13 +9,14 @@ what ranks do outside of passes may hide in each other's idle time.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import chain, cycle
+from statistics import fmean
 
-from stash.analysis.pipeline_schedule import Action, end_times, parse_order
+from stash.analysis.pipeline_schedule import Action, end_times, step_passes
+from stash.core.grouping import group_by
 from stash.core.measured import StagePasses
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
@@ -44,16 +45,6 @@ class Bubble(Record):
     @property
     def seconds(self) -> float:
         return self.schedule + self.unequal
-
-
-class _Steps(NamedTuple):
-    """Some steps of one rank, one after the other."""
-
-    orders: list[Action]
-    seconds: list[float]
-    per_step: int
-    batches: int
-    """Of a step."""
 
 
 class GroupWait(Record):
@@ -107,51 +98,77 @@ class Seen(Record):
     bubble: Bubble | None = None
     """None without a pipeline whose passes were timed."""
 
+    def longest_wait(self, stall: str) -> GroupWait | None:
+        """Of the waits that are a part of ``stall``, the one whose exchange takes longest."""
+        waits = (wait for wait in self.waits if wait.stall == stall)
+        return max(waits, key=lambda wait: wait.exchange, default=None)
+
 
 def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[float, float] | None:
     """(as scheduled, as played with the measured passes) seconds a step that the ranks of these rows idle.
 
     Means over ranks and the rounds whose passes are known; ``None`` if no round's are, of all stages.
     """
-    found = []
-    for pipeline in group_pipelines(_join_rounds(rows), stages):
-        # Two steps at least: a single one goes before itself.
-        single = len(pipeline[0].seconds) == len(pipeline[0].passes)
-        ranks = [_steps(replace(each, seconds=(1 + single) * each.seconds)) for each in pipeline]
-        # Passes of a kind that take equally long everywhere, on average as long as they do.
-        by_kind: dict[str, list[float]] = defaultdict(list)
-        for rank in ranks:
-            for (_, kind, _), seconds in zip(rank.orders, rank.seconds, strict=True):
-                by_kind[kind].append(seconds)
-        mean = {kind: sum(seconds) / len(seconds) for kind, seconds in by_kind.items()}
-        alike = [
-            rank._replace(seconds=[mean[kind] for _, kind, _ in rank.orders]) for rank in ranks
-        ]
-        even = _idle_seconds(alike)
-        real = _idle_seconds(ranks)
-        if even is not None and real is not None:
-            found.append((even, real))
+    played = [_play_pipeline(pipeline) for pipeline in group_pipelines(_join_rounds(rows), stages)]
+    found = [idle for idle in played if idle is not None]
     if not found:
         return None
-    return sum(even for even, _ in found) / len(found), sum(real for _, real in found) / len(found)
+    return fmean(even for even, _ in found), fmean(real for _, real in found)
+
+
+def _play_pipeline(pipeline: Sequence[StagePasses]) -> tuple[float, float] | None:
+    """The same of ranks that hold one pipeline together; microbatches of later steps are numbered on."""
+    # two steps at least: a single one goes before itself
+    times = 2 if len(pipeline[0].seconds) == len(pipeline[0].passes) else 1
+    seconds = [row.seconds * times for row in pipeline]
+    orders: list[list[Action]] = []
+    for row, took in zip(pipeline, seconds, strict=True):
+        passes = step_passes(row)
+        count = 1 + max((batch for _, _, batch in passes), default=0)
+        order: list[Action] = []
+        for step in range(len(took) // len(row.passes)):
+            order += [(stage, kind, batch + step * count) for stage, kind, batch in passes]
+            order.append((-1, _REST, step))
+        orders.append(order)
+    # passes of a kind that take equally long everywhere, on average as long as they do
+    by_kind: dict[str, list[float]] = defaultdict(list)
+    for (_, kind, _), took_one in zip(chain(*orders), chain(*seconds), strict=True):
+        by_kind[kind].append(took_one)
+    mean = {kind: fmean(each) for kind, each in by_kind.items()}
+    even = [[mean[kind] for _, kind, _ in order] for order in orders]
+    idles = []
+    for played in (even, seconds):
+        ends = end_times(orders, played)
+        if ends is None:
+            return None
+        # of all steps but the first, which none goes before
+        idles.append(
+            fmean(
+                (end[-1] - end[first - 1] - sum(took[first:])) / (len(took) // first - 1)
+                for end, took, first in zip(
+                    ends, played, (len(row.passes) for row in pipeline), strict=True
+                )
+            )
+        )
+    return idles[0], idles[1]
 
 
 def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
     """One row for each rank, with the steps of all rounds that every rank has some of, as many as all have."""
-    rounds = itertools.groupby(sorted(rows, key=lambda row: row.round), lambda row: row.round)
     everyone = {row.rank for row in rows}
     joined: dict[int, StagePasses] = {}
-    for _, group in rounds:
-        of_round = list(group)
+    for of_round in group_by(
+        sorted(rows, key=lambda row: row.round), lambda row: row.round
+    ).values():
         if {row.rank for row in of_round} != everyone:
             continue
         steps = min(len(row.seconds) // len(row.passes) for row in of_round)
         for row in of_round:
-            before = joined.get(row.rank)
-            if before is not None and before.passes != row.passes:
+            before = joined.get(row.rank, replace(row, seconds=()))
+            if before.passes != row.passes:
                 return []
-            seconds = row.seconds[: steps * len(row.passes)]
-            joined[row.rank] = replace(row, seconds=(before.seconds if before else ()) + seconds)
+            seconds = before.seconds + row.seconds[: steps * len(row.passes)]
+            joined[row.rank] = replace(row, seconds=seconds)
     return list(joined.values())
 
 
@@ -162,32 +179,29 @@ def group_pipelines(
 
     None if rows of a stage are missing; ``stages`` is how many there are, if that is known.
     """
-
-    by_stages: dict[tuple[int, ...], list[StagePasses]] = {}
-    for row in sorted(rows, key=lambda each: each.rank):
-        own = {stage for stage, _, _ in parse_order(" ".join(row.passes))}
-        by_stages.setdefault(tuple(sorted(own)), []).append(row)
-    held = sorted(stage for stages in by_stages for stage in stages)
+    in_order = sorted(rows, key=lambda row: row.rank)
+    by_stages = group_by(
+        in_order, lambda row: tuple(sorted({stage for stage, _, _ in step_passes(row)}))
+    )
+    held = sorted(chain(*by_stages))
     if held != list(range(len(held) if stages is None else stages)):
         return []
-    return [list(each) for each in zip(*by_stages.values(), strict=False)]
+    return [list(pipeline) for pipeline in zip(*by_stages.values(), strict=False)]
 
 
 def stage_times(profile: Profile, rung: str) -> tuple[float, ...]:
     """Seconds of a step of each stage's passes, means over ranks and rounds."""
     sums: dict[int, list[float]] = defaultdict(list)
     for row in profile.passes:
-        if row.rung != rung:
-            continue
-        passes = parse_order(" ".join(row.passes))
-        took = defaultdict[int, float](float)
-        for (stage, _, _), seconds in zip(
-            itertools.cycle([*passes, (-1, _REST, 0)]), row.seconds, strict=False
-        ):
-            took[stage] += seconds
-        for stage in {stage for stage, _, _ in passes}:
-            sums[stage].append(took[stage] * len(row.passes) / len(row.seconds))
-    return tuple(sum(sums[stage]) / len(sums[stage]) for stage in sorted(sums))
+        if row.rung == rung:
+            took: dict[int, float] = defaultdict(float)
+            for (stage, _, _), seconds in zip(
+                cycle([*step_passes(row), (-1, _REST, 0)]), row.seconds, strict=False
+            ):
+                took[stage] += seconds * len(row.passes) / len(row.seconds)
+            for stage in took.keys() - {-1}:
+                sums[stage].append(took[stage])
+    return tuple(fmean(sums[stage]) for stage in sorted(sums))
 
 
 def estimate_bubble(
@@ -198,49 +212,19 @@ def estimate_bubble(
     ``longer``: times the passes that are known, of which they were.
     """
     schedule = profile.workload.pipeline
-    rows = [each for each in profile.passes if each.rung == rung]
+    rows = [row for row in profile.passes if row.rung == rung]
     played = idle_of(rows, None if schedule is None else schedule.stages)
     if played is None:
         return None
     even, real = (longer * seconds for seconds in played)
     stages = tuple(longer * seconds for seconds in stage_times(profile, rung))
-    mean = sum(stages) / len(stages)
-    slowest = max(range(len(stages)), key=lambda stage: stages[stage])
-    unlike = mean > 0 and stages[slowest] > (1 + _UNLIKE) * mean
+    slowest = max(stages)
+    is_unlike = slowest > (1 + _UNLIKE) * fmean(stages)
     return Bubble(
         schedule=even,
         unequal=real - even,
         late=waited - real,
-        slowest_stage=slowest if unlike else None,
-        slowest_ratio=stages[slowest] / mean if unlike else None,
+        slowest_stage=stages.index(slowest) if is_unlike else None,
+        slowest_ratio=slowest / fmean(stages) if is_unlike else None,
         stage_seconds=stages,
     )
-
-
-def _steps(row: StagePasses) -> _Steps:
-    """Microbatches of later steps are numbered on."""
-    passes = parse_order(" ".join(row.passes))
-    count = 1 + max((batch for _, _, batch in passes), default=0)
-    steps = len(row.seconds) // len(row.passes)
-    orders = [
-        action
-        for step in range(steps)
-        for action in [
-            *((stage, kind, batch + step * count) for stage, kind, batch in passes),
-            (-1, _REST, step),
-        ]
-    ]
-    return _Steps(orders, list(row.seconds[: steps * len(row.passes)]), len(row.passes), count)
-
-
-def _idle_seconds(ranks: Sequence[_Steps]) -> float | None:
-    """Seconds of a step, mean over ranks; of all steps but the first, which none goes before."""
-    ends = end_times([rank.orders for rank in ranks], [rank.seconds for rank in ranks])
-    if ends is None:
-        return None
-    idles = []
-    for rank, found in zip(ranks, ends, strict=True):
-        first = rank.per_step
-        steps = len(rank.seconds) // rank.per_step
-        idles.append((found[-1] - found[first - 1] - sum(rank.seconds[first:])) / (steps - 1))
-    return sum(idles) / len(idles)

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
@@ -20,10 +20,11 @@ from stash.analysis.uncertainty import launch_error
 from stash.core.errors import UserError
 from stash.core.formatting import join_names
 from stash.core.intervals import NORMAL, Interval, pool_runs, subtract_runs
-from stash.core.ladder import NOTHING_READ, STALLS, rung
+from stash.core.ladder import NOTHING_READ, rung
 from stash.core.levels import level
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
+from stash.core.trace_records import Trace
 
 # Times
 
@@ -33,6 +34,9 @@ NOT_SHOWN = "no difference shown"
 UNKNOWN = "unknown"
 STEP = "step"
 RATE = "samples/s"
+Runs = Sequence[Breakdown] | Sequence[Trace]
+"""One side."""
+Run = TypeVar("Run", Profile, Trace)
 
 
 class Difference(Record):
@@ -76,36 +80,34 @@ class RunComparison(Record):
 
 
 def compare(
-    before: Sequence[Breakdown],
-    after: Sequence[Breakdown],
-    alike: bool = True,
-    per_sample: bool = False,
+    before: Runs, after: Runs, alike: bool = True, per_sample: bool = False
 ) -> RunComparison:
     """The lines in ladder order, then the step, then the rate where it is known on both sides.
 
     ``alike``: whether the sides are of one job, set up in one way, see ``set_up_alike``; ``per_sample``: whether
     their steps differ in size, see ``comparable_sides``.
     """
-    sides = (before, after)
+    runs = (*before, *after)
     has = [
-        [name for name in STALLS if all(run.stall(name) is not None for run in side)]
-        for side in sides
+        [name for name in part_times(side[0]) if all(name in part_times(run) for run in side)]
+        for side in (before, after)
     ]
     common = [name for name in has[0] if name in has[1]]
-    runs = (*before, *after)
     # What a stall holds that was not measured apart from it must be the same in all runs.
     unlike = [name for name in common if len({_unmeasured_parts(run, name) for run in runs}) > 1]
-    names = [name for name in common if name not in unlike]
-    names.append(STEP)
-    if all(run.samples_per_second is not None for run in runs):
+    names = [*(name for name in common if name not in unlike), STEP]
+    if all(isinstance(run, Breakdown) and run.samples_per_second for run in runs):
         names.append(RATE)
-    lines = []
-    for name in names:
-        first, second = (estimate_figure(name, side, per_sample) for side in sides)
-        between = changed_by(name, before, after, alike=alike, per_sample=per_sample)
-        lines.append(Difference(name=name, before=first, after=second, change=between))
     return RunComparison(
-        lines=tuple(lines),
+        lines=tuple(
+            Difference(
+                name=name,
+                before=estimate_figure(name, before, per_sample),
+                after=estimate_figure(name, after, per_sample),
+                change=changed_by(name, before, after, alike=alike, per_sample=per_sample),
+            )
+            for name in names
+        ),
         only_before=tuple(name for name in has[0] if name not in common),
         only_after=tuple(name for name in has[1] if name not in common),
         unlike=tuple(unlike),
@@ -113,10 +115,16 @@ def compare(
     )
 
 
-def _unmeasured_parts(run: Breakdown, stall: str) -> frozenset[str]:
+def part_times(run: Breakdown | Trace) -> dict[str, Interval]:
+    """The stalls of a profile's step, or the parts of a traced one, in their order."""
+    return {part.name: part.time for part in (run.traced if isinstance(run, Trace) else run.stalls)}
+
+
+def _unmeasured_parts(run: Breakdown | Trace, stall: str) -> frozenset[str]:
     """Stalls that ``stall`` holds since they were not measured apart from it."""
+    skipped = run.skipped if isinstance(run, Breakdown) else ()
     return frozenset(
-        each.name for each in run.skipped if each.possible and each.contained_in == stall
+        missing.name for missing in skipped if missing.possible and missing.contained_in == stall
     )
 
 
@@ -132,33 +140,39 @@ class _Figure(NamedTuple):
     """… and of what all runs are off by together."""
 
 
-def _figures(name: str, runs: Sequence[Breakdown], per_sample: bool) -> list[_Figure]:
-    found = []
-    for run in runs:
-        stall = run.stall(name)
-        samples = run.samples_per_step or math.nan
-        share = 1.0
-        assert stall is not None or name in (STEP, RATE), f"{run.source} has no {name} stall"
-        assert samples > 0 or not (per_sample or name == RATE), f"{run.source} has no samples"
-        whole = run.step if stall is None else stall.time
-        if name == RATE:  # from the step's interval, whose ends change places
-            ends = {}
-            if whole.low is not None and whole.high is not None and whole.low > 0:
-                ends = {"low": samples / whole.high, "high": samples / whole.low}
-            whole = Interval(value=samples / whole.value, **ends)
-        elif per_sample:
-            share = 1 / samples
-        launch = launch_error(whole.value if name == RATE else run.step.value)
-        noise = whole.remove_error(launch)
-        common = 0.0
-        if stall is not None:
-            arm = stall.parts.noise
-            common = stall.parts.common
-            value = Interval(value=whole.value)
-            noise = value if arm is None else value.symmetric(arm)
-        scaled = whole.scale(share), noise.scale(share), launch * share, common * share
-        found.append(_Figure(*scaled))
-    return found
+def _figures(name: str, runs: Runs, per_sample: bool) -> list[_Figure]:
+    return [
+        _traced_figure(name, run) if isinstance(run, Trace) else _figure(name, run, per_sample)
+        for run in runs
+    ]
+
+
+def _traced_figure(name: str, run: Trace) -> _Figure:
+    """A trace is of one launch, and its steps tell nothing of another one."""
+    noise = part_times(run).get(name, run.step)
+    launch = launch_error(run.step_seconds)
+    return _Figure(noise.add_error(launch), noise, launch, 0.0)
+
+
+def _figure(name: str, run: Breakdown, per_sample: bool) -> _Figure:
+    stall = run.stall(name)
+    samples = run.samples_per_step or math.nan
+    assert stall is not None or name in (STEP, RATE), f"{run.source} has no {name} stall"
+    assert samples > 0 or not (per_sample or name == RATE), f"{run.source} has no samples"
+    whole = run.step if stall is None else stall.time
+    if name == RATE:  # from the step's interval, whose ends change places
+        ends = {}
+        if whole.low is not None and whole.high is not None and whole.low > 0:
+            ends = {"low": samples / whole.high, "high": samples / whole.low}
+        whole = Interval(value=samples / whole.value, **ends)
+    launch = launch_error(whole.value if name == RATE else run.step.value)
+    noise = whole.remove_error(launch)
+    if stall is not None:
+        value = Interval(value=whole.value)
+        noise = value if stall.parts.noise is None else value.symmetric(stall.parts.noise)
+    share = 1 / samples if per_sample and name != RATE else 1.0
+    common = 0.0 if stall is None else stall.parts.common
+    return _Figure(whole.scale(share), noise.scale(share), launch * share, common * share)
 
 
 def _mean_figure(figures: Sequence[_Figure]) -> tuple[Interval, float]:
@@ -168,7 +182,7 @@ def _mean_figure(figures: Sequence[_Figure]) -> tuple[Interval, float]:
     return mean, fmean(figure.common for figure in figures)
 
 
-def estimate_figure(name: str, runs: Sequence[Breakdown], per_sample: bool = False) -> Interval:
+def estimate_figure(name: str, runs: Runs, per_sample: bool = False) -> Interval:
     """A stall, the step or the rate of one side: of one run what that says of itself, of several their mean."""
     figures = _figures(name, runs, per_sample)
     if len(figures) == 1:
@@ -179,8 +193,8 @@ def estimate_figure(name: str, runs: Sequence[Breakdown], per_sample: bool = Fal
 
 def changed_by(
     name: str,
-    before: Sequence[Breakdown],
-    after: Sequence[Breakdown],
+    before: Runs,
+    after: Runs,
     factor: float = 1.0,
     alike: bool = True,
     per_sample: bool = False,
@@ -193,9 +207,9 @@ def changed_by(
     (first, first_error), (second, second_error) = (
         _mean_figure(_figures(name, side, per_sample)) for side in (before, after)
     )
-    one_way = len({(run.by_waits, run.seen is None) for run in (*before, *after)}) == 1
+    ways = {(r.by_waits, r.seen is None) for r in (*before, *after) if isinstance(r, Breakdown)}
     errors = factor * first_error, second_error
-    error = abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors)
+    error = abs(errors[1] - errors[0]) if alike and len(ways) < 2 else math.hypot(*errors)
     return subtract_runs(first.scale(factor), second).add_error(error)
 
 
@@ -218,9 +232,17 @@ class DifferingFact(Record):
         return f"{self.name} {self.before} → {self.after}"
 
 
-def recorded_facts(profile: Profile) -> dict[str, str]:
-    """Every fact that a profile says of its job, its machines and its software, by the names used here."""
-    return {**_identity(profile), **_conditions(profile), **_circumstances(profile)}
+def recorded_facts(run: Profile | Trace) -> dict[str, str]:
+    """Every fact that is known of a run's job, its machines and its software, by the names used here."""
+    if isinstance(run, Profile):
+        return {**_identity(run), **_conditions(run), **_circumstances(run)}
+    return {
+        "ranks": str(run.world_size),
+        "nodes": _text(run.nodes),
+        "backend": run.backend or NOT_RECORDED,
+        "device": run.device,
+        "recorded by": run.tool,
+    }
 
 
 def incomparable(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
@@ -240,6 +262,13 @@ def find_changed_facts(
 ) -> tuple[DifferingFact, ...]:
     """Facts that differ between runs of one job: the likely causes of a difference."""
     return (*unlike_conditions(before, after), *_differing(_circumstances, before, after))
+
+
+def find_differing_facts(
+    before: Sequence[Trace], after: Sequence[Trace]
+) -> tuple[DifferingFact, ...]:
+    """All that differ between traces."""
+    return _differing(recorded_facts, before, after)
 
 
 class Sides(NamedTuple):
@@ -264,7 +293,13 @@ def comparable_sides(
         [attribute(profile, name) for name, profile in zip(side, profiles, strict=True)]
         for side, profiles in zip((before, after), shortened, strict=True)
     )
-    unlike_sizes = len({_step_size(profile) for side in runs for profile in side}) > 1
+    # what decides how many samples a step has
+    sizes = {
+        (p.workload.batch, p.world_size, *(each.batches_per_step for each in p.workload.loaders))
+        for side in runs
+        for p in side
+    }
+    unlike_sizes = len(sizes) > 1
     if unlike_sizes and any(run.samples_per_step is None for run in (*first, *second)):
         if not anyway:
             facts = [fact.text for fact in unlike_conditions(*runs)]
@@ -281,16 +316,6 @@ def comparable_sides(
 def set_up_alike(before: Sequence[Profile], after: Sequence[Profile]) -> bool:
     """Whether the sides are one job with the same loaders and exchange, run and measured in the same way."""
     return not any(_differing(facts, before, after) for facts in (_identity, _conditions, _set_up))
-
-
-def _step_size(profile: Profile) -> tuple[object, ...]:
-    """What decides how many samples a step has."""
-    workload = profile.workload
-    return (
-        workload.batch,
-        profile.world_size,
-        *(loader.batches_per_step for loader in workload.loaders),
-    )
 
 
 def up_to_common_rung(
@@ -324,28 +349,19 @@ def _drop_rungs(profile: Profile, names: Set[str]) -> Profile:
 
 
 def _differing(
-    facts_of: Callable[[Profile], Mapping[str, str]],
-    before: Sequence[Profile],
-    after: Sequence[Profile],
+    facts_of: Callable[[Run], Mapping[str, str]], before: Sequence[Run], after: Sequence[Run]
 ) -> tuple[DifferingFact, ...]:
-    return differing_facts(*([facts_of(profile) for profile in side] for side in (before, after)))
-
-
-def differing_facts(
-    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
-) -> tuple[DifferingFact, ...]:
-    """Facts of two sides of runs that are not the same."""
-    names = dict.fromkeys(name for facts in (*before, *after) for name in facts)
-    found = (
-        DifferingFact(name=name, before=_sentence(before, name), after=_sentence(after, name))
-        for name in names
-    )
-    return tuple(fact for fact in found if fact.before != fact.after)
-
-
-def _sentence(side: Sequence[Mapping[str, str]], name: str) -> str:
-    """What the runs of a side say; all that they say, if they do not agree."""
-    return " or ".join(dict.fromkeys(facts.get(name, NOT_RECORDED) for facts in side))
+    """Facts of two sides of runs that are not the same; all that a side's runs say, if they do not agree."""
+    sides = [[facts_of(run) for run in side] for side in (before, after)]
+    found = []
+    for name in dict.fromkeys(name for side in sides for facts in side for name in facts):
+        first, second = (
+            " or ".join(dict.fromkeys(facts.get(name, NOT_RECORDED) for facts in side))
+            for side in sides
+        )
+        if first != second:
+            found.append(DifferingFact(name=name, before=first, after=second))
+    return tuple(found)
 
 
 def _identity(profile: Profile) -> dict[str, str]:

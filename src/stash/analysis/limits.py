@@ -8,15 +8,17 @@ that comparisons name (``recorded_facts``), as text, and undecided where a profi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import (
     NOT_RECORDED,
     RATE,
     STEP,
+    Runs,
     changed_by,
     estimate_figure,
+    part_times,
     recorded_facts,
 )
 from stash.core.errors import UnitError, UserError
@@ -25,7 +27,7 @@ from stash.core.intervals import Interval, subtract_runs
 from stash.core.ladder import STALLS
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
-from stash.core.trace_records import TRACE_PARTS
+from stash.core.trace_records import TRACE_PARTS, Trace
 from stash.core.units import format_seconds, parse_seconds
 
 PARTS = tuple(dict.fromkeys((*STALLS, *TRACE_PARTS)))
@@ -102,14 +104,10 @@ def parse_slower(text: str) -> Tolerance:
     return Tolerance(name=name, fraction=_number(typed, value.removesuffix("%")) / 100, typed=typed)
 
 
-def judge_limit(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
+def judge_limit(limit: Limit, runs: Runs) -> Decision:
     """Whether runs of one job keep a limit; raises UserError if they do not have what it is about."""
     _refuse_without(limit.name, limit.typed, runs)
-    return decide_limit(limit, estimate_figure(limit.name, runs), estimate_figure(STEP, runs))
-
-
-def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
-    """What becomes of a limit, where ``found`` is what it is about."""
+    found, step = estimate_figure(limit.name, runs), estimate_figure(STEP, runs)
     bound = Interval(value=limit.value, low=limit.value, high=limit.value)
     wanted = f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
     share = ""
@@ -118,47 +116,32 @@ def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
         wanted = f"{100 * limit.value:g}% of the step"
         share = f" ({found.value / step.value:.1%} of the step)"
     unit: Unit = "samples/s" if limit.name == RATE else "seconds"
-    how = "at most"
-    apart = subtract_runs(bound, found)
-    if not limit.at_most:
-        how = "at least"
-        apart = subtract_runs(found, bound)
+    how = "at most" if limit.at_most else "at least"
+    ends = (bound, found) if limit.at_most else (found, bound)
     return Decision(
         limit=limit.typed,
-        verdict=_verdict(apart),
+        verdict=_verdict(subtract_runs(*ends)),
         sentence=f"{limit.name} is {format_quantity(found, unit)}{share}; asked for is {how} {wanted}",
     )
 
 
 def not_slower(
-    tolerance: Tolerance,
-    before: Sequence[Breakdown],
-    after: Sequence[Breakdown],
-    alike: bool = True,
-    per_sample: bool = False,
+    tolerance: Tolerance, before: Runs, after: Runs, alike: bool = True, per_sample: bool = False
 ) -> Decision:
     """Whether the step, or a stall, is longer than a baseline's by more than a fraction of that.
 
     ``alike`` and ``per_sample`` are those of ``compare``. Raises UserError if a side does not have the stall.
     """
-    _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
-    first = estimate_figure(tolerance.name, before, per_sample)
-    apart = changed_by(tolerance.name, before, after, alike=alike, per_sample=per_sample)
-    beyond = changed_by(tolerance.name, before, after, 1 + tolerance.fraction, alike, per_sample)
-    return decide_tolerance(tolerance, first, apart, beyond, per_sample)
-
-
-def decide_tolerance(
-    tolerance: Tolerance,
-    first: Interval,
-    apart: Interval,
-    beyond: Interval,
-    per_sample: bool = False,
-) -> Decision:
-    """What becomes of a tolerance on a change ``apart`` from ``first``, which is ``beyond`` what is allowed."""
+    name = tolerance.name
+    _refuse_without(name, tolerance.typed, [*before, *after])
+    first = estimate_figure(name, before, per_sample)
+    apart, beyond = (
+        changed_by(name, before, after, factor, alike, per_sample)
+        for factor in (1.0, 1 + tolerance.fraction)
+    )
     share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
-    stall = "" if tolerance.name == STEP else " stall"
-    what = f"the {tolerance.name}{stall}{' per sample' if per_sample else ''}"
+    stall = "" if name == STEP else " stall"
+    what = f"the {name}{stall}{' per sample' if per_sample else ''}"
     return Decision(
         limit=tolerance.typed,
         verdict=_verdict(beyond),
@@ -182,12 +165,16 @@ def _verdict(beyond: Interval) -> str:
     return PASSES if beyond.high <= 0 else CANNOT_TELL
 
 
-def _refuse_without(name: str, typed: str, runs: Sequence[Breakdown]) -> None:
+def _refuse_without(name: str, typed: str, runs: Sequence[Breakdown | Trace]) -> None:
     for run in runs:
-        figure = run.samples_per_second if name == RATE else run.stall(name)
-        if name != STEP and figure is None:
-            known = ", ".join(stall.name for stall in run.stalls)
-            raise UserError(f"{typed}: {run.source} has no {name}; it has {known} and {STEP}")
+        known = part_times(run)
+        is_counted = isinstance(run, Breakdown) and run.samples_per_second is not None
+        if name == STEP or name in known or (name == RATE and is_counted):
+            continue
+        there = f"{', '.join(known)} and {STEP}"
+        if isinstance(run, Trace):
+            raise UserError(f"{typed}: the traces {run.workload} have no {name}; they have {there}")
+        raise UserError(f"{typed}: {run.source} has no {name}; it has {there}")
 
 
 def _number(typed: str, text: str) -> float:
@@ -223,19 +210,10 @@ def parse_requirement(text: str) -> Requirement:
     return Requirement(name=name, value=value, typed=f"--require {text}")
 
 
-def check_requirement(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
-    """Whether all profiles, by their names, say so; raises UserError if there is no such fact."""
-    return decide_requirement(
-        requirement, [recorded_facts(profile) for profile in profiles.values()]
-    )
-
-
-def decide_requirement(
-    requirement: Requirement, facts_of_runs: Sequence[Mapping[str, str]]
-) -> Decision:
-    """Whether the facts of all runs say so; raises UserError if there is no such fact."""
+def check_requirement(requirement: Requirement, runs: Iterable[Profile | Trace]) -> Decision:
+    """Whether all runs say so; raises UserError if there is no such fact."""
     recorded = []
-    for facts in facts_of_runs:
+    for facts in map(recorded_facts, runs):
         known = {_plain_fact(name): name for name in facts}
         wanted = _plain_fact(requirement.name)
         name = known.get(_ALSO.get(wanted, wanted))

@@ -8,15 +8,15 @@ efficient. Neither is so of all models; what a changed pipeline really takes onl
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 from stash.analysis.bubble import idle_of
-from stash.analysis.pipeline_schedule import EVEN, end_times, order_of, parse_order
+from stash.analysis.pipeline_schedule import EVEN, end_times, order_of, parse_order, step_passes
 from stash.core.measured import StagePasses
 from stash.core.records.profile import PipelineSchedule
 
@@ -34,19 +34,16 @@ class StageCost(NamedTuple):
 
 def stage_costs(seconds: Sequence[float], layers: Sequence[int]) -> tuple[StageCost, ...]:
     """Of stages that took so many ``seconds`` a step with so many ``layers``."""
-    held = [took / count for took, count in zip(seconds, layers, strict=True) if count]
-    between = [
-        took / count for took, count in zip(seconds[1:-1], layers[1:-1], strict=True) if count
-    ]
+    each = [took / count if count else None for took, count in zip(seconds, layers, strict=True)]
+    held = [own for own in each if own is not None]
+    between = [own for own in each[1:-1] if own is not None]
     alike = statistics.median(between) if between else min(held, default=0.0)
-    each = [took / count if count else alike for took, count in zip(seconds, layers, strict=True)]
-    costs = [
-        StageCost(took - count * own, own)
-        for took, count, own in zip(seconds, layers, each, strict=True)
-    ]
-    for end in (0, len(each) - 1):
-        own = min(alike, each[end])
-        costs[end] = StageCost(seconds[end] - layers[end] * own, own)
+    costs = []
+    for stage, (took, count, own) in enumerate(zip(seconds, layers, each, strict=True)):
+        per_layer = alike if own is None else own
+        if stage in (0, len(layers) - 1):
+            per_layer = min(alike, per_layer)
+        costs.append(StageCost(took - count * per_layer, per_layer))
     return tuple(costs)
 
 
@@ -56,21 +53,15 @@ def balance_layers(costs: Sequence[StageCost], layers: Sequence[int]) -> tuple[i
     Exact, stage by stage: the best for the first s stages and k layers is the least, over what the last of them
     holds, of the slower of it and the best before; among equals of what moves fewer layers.
     """
-
-    @cache
-    def best(stages: int, left: int) -> tuple[float, int, tuple[int, ...]]:
-        if stages == 0:
-            return (0.0 if left == 0 else float("inf")), 0, ()
-        options = []
-        for own in range(1, left - stages + 2):
-            slowest, moved, counts = best(stages - 1, left - own)
-            here = costs[stages - 1].seconds_for(own)
-            options.append(
-                (max(slowest, here), moved + abs(own - layers[stages - 1]), (*counts, own))
-            )
-        return min(options, default=(float("inf"), 0, ()))
-
-    return best(len(costs), sum(layers))[2]
+    best: dict[int, tuple[float, int, tuple[int, ...]]] = {0: (0.0, 0, ())}
+    for cost, now in zip(costs, layers, strict=True):
+        options: dict[int, list[tuple[float, int, tuple[int, ...]]]] = defaultdict(list)
+        for held, (slowest, moved, counts) in best.items():
+            for own in range(1, sum(layers) - held + 1):
+                here = max(slowest, cost.seconds_for(own))
+                options[held + own].append((here, moved + abs(own - now), (*counts, own)))
+        best = {held: min(of_held) for held, of_held in options.items()}
+    return best[sum(layers)][2]
 
 
 def divided_again(costs: Sequence[StageCost], layers: int, stages: int) -> tuple[float, ...]:
@@ -106,14 +97,14 @@ def idle_of_stages(seconds: Sequence[float], name: str, microbatches: int) -> fl
 
 def layers_of(rows: Sequence[StagePasses]) -> tuple[int, ...]:
     """Of each stage, in order; empty if any is unknown."""
-    found: dict[int, int] = {}
-    stages = set()
+    found: dict[int, int | None] = {}
     for row in rows:
-        own = sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))})
-        stages |= set(own)
+        own = sorted({stage for stage, _, _ in step_passes(row)})
         if len(own) == len(row.layers):
-            found |= dict(zip(own, row.layers, strict=True))
-    return tuple(found[stage] for stage in sorted(found)) if stages and set(found) == stages else ()
+            found |= zip(own, row.layers, strict=True)
+        found = dict.fromkeys(own) | found
+    counts = [found[stage] for stage in sorted(found)]
+    return tuple(filter(None, counts)) if all(counts) else ()
 
 
 def idle_changed(
@@ -128,44 +119,41 @@ def idle_changed(
     their mean times before and after, so that how much they vary makes no difference of the two; for schedules in
     ``EVEN`` only.
     """
-    before = idle_of(rows)
     scaled = [_scale_row(row, times or {}) for row in rows]
-    after = idle_of(scaled)
-    if before is None or after is None:
-        return None
-    change = after[1] - before[1]
-    if microbatches is None or microbatches == schedule.microbatches:
-        return change
-    if schedule.name not in EVEN:
-        return None
-    was, would = (
-        idle_of([_mean(row, schedule, count) for row in scaled])
-        for count in (schedule.microbatches, microbatches)
-    )
-    return None if was is None or would is None else change + would[1] - was[1]
+    pairs = [(rows, scaled)]
+    if microbatches not in (None, schedule.microbatches):
+        if schedule.name not in EVEN:
+            return None
+        counts = (schedule.microbatches, microbatches or 0)
+        was, would = ([_mean_row(row, schedule, count) for row in scaled] for count in counts)
+        pairs.append((was, would))
+    change = 0.0
+    for before, after in pairs:
+        idle = idle_of(before), idle_of(after)
+        if idle[0] is None or idle[1] is None:
+            return None
+        change += idle[1][1] - idle[0][1]
+    return change
 
 
 def _scale_row(row: StagePasses, times: Mapping[int, float]) -> StagePasses:
     """``rest``, which is no stage's, stays as it is."""
-    stages = [*(stage for stage, _, _ in parse_order(" ".join(row.passes))), -1]
-    seconds = tuple(
-        took * times.get(stages[i % len(stages)], 1.0) for i, took in enumerate(row.seconds)
+    stages = itertools.cycle([*(stage for stage, _, _ in step_passes(row)), -1])
+    scaled = (
+        took * times.get(stage, 1.0) for took, stage in zip(row.seconds, stages, strict=False)
     )
-    return replace(row, seconds=seconds)
+    return replace(row, seconds=tuple(scaled))
 
 
-def _mean(row: StagePasses, schedule: PipelineSchedule, microbatches: int) -> StagePasses:
+def _mean_row(row: StagePasses, schedule: PipelineSchedule, microbatches: int) -> StagePasses:
     """Two steps of the same samples in so many microbatches; every pass of a kind takes its mean."""
-    passes = parse_order(" ".join(row.passes))
+    passes = step_passes(row)
+    kinds = itertools.cycle([*(kind for _, kind, _ in passes), "rest"])
     took: dict[str, list[float]] = defaultdict(list)
-    for i, seconds in enumerate(row.seconds):
-        at = i % len(row.passes)
-        took[passes[at][1] if at < len(passes) else "rest"].append(seconds)
-    order = order_of(schedule.name, passes[0][0], schedule.ranks, microbatches).split()
+    for kind, seconds in zip(kinds, row.seconds, strict=False):
+        took[kind].append(seconds)
+    order = order_of(schedule.name, passes[0][0], schedule.ranks, microbatches)
     smaller = schedule.microbatches / microbatches
-    mean = {
-        kind: statistics.fmean(each) * (1.0 if kind == "rest" else smaller)
-        for kind, each in took.items()
-    }
-    step = [*(mean[kind] for _, kind, _ in parse_order(" ".join(order))), mean["rest"]]
-    return replace(row, round=0, passes=(*order, "rest"), seconds=tuple(step * 2))
+    step = [smaller * statistics.fmean(took[kind]) for _, kind, _ in parse_order(order)]
+    step.append(statistics.fmean(took["rest"]))
+    return replace(row, round=0, passes=(*order.split(), "rest"), seconds=tuple(step * 2))

@@ -10,8 +10,9 @@ schedules have no formula that holds for all m.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
+from stash.core.measured import StagePasses
 from stash.core.records.profile import PipelineSchedule
 
 _UNITS = {"F": 1.0, "B": 2.0, "I": 1.0, "W": 1.0}
@@ -47,14 +48,19 @@ def parse_order(order: str) -> list[Action]:
     return [(int(stage), kind, int(batch)) for stage, kind, batch in _ACTION.findall(order)]
 
 
+def step_passes(row: StagePasses) -> list[Action]:
+    """Those of one step."""
+    return parse_order(" ".join(row.passes))
+
+
 def simulate_idle_share(orders: Sequence[Sequence[Action]]) -> float | None:
     """The share in which ranks are idle; ``None`` of orders that wait for each other for ever, or hold nothing."""
     seconds = [[_UNITS[kind] for _, kind, _ in order] for order in orders]
     ends = end_times(orders, seconds)
     busy = sum(map(sum, seconds))
-    return (
-        1 - busy / (len(orders) * max(each[-1] for each in ends if each)) if ends and busy else None
-    )
+    if not ends or not busy:
+        return None
+    return 1 - busy / (len(orders) * max(end[-1] for end in ends if end))
 
 
 def end_times(
@@ -66,37 +72,31 @@ def end_times(
     """
     last = max((stage for order in orders for stage, _, _ in order), default=-1)
     ended: dict[Action, float] = {}
-    ends: list[list[float]] = [[] for _ in orders]
-    while any(len(found) < len(order) for found, order in zip(ends, orders, strict=True)):
-        moved = False
-        for order, took, found in zip(orders, seconds, ends, strict=True):
-            while len(found) < len(order):
-                action = order[len(found)]
-                ready = _ready_seconds(action, last, ended)
-                if ready is None:
+    ends: list[list[float]] = [[0.0] for _ in orders]
+    has_moved = True
+    while has_moved:
+        has_moved = False
+        for order, took, own in zip(orders, seconds, ends, strict=True):
+            for action, lasts in list(zip(order, took, strict=True))[len(own) - 1 :]:
+                needs = _needed_actions(action, last, ended)
+                if not ended.keys() >= needs:
                     break
-                now = max(found[-1] if found else 0.0, ready) + took[len(found)]
-                found.append(now)
-                ended[action] = now
-                moved = True
-        if not moved:
-            return None
-    return ends
+                own.append(max(own[-1], *(ended[need] for need in needs), 0.0) + lasts)
+                ended[action] = own[-1]
+                has_moved = True
+    is_done = all(len(own) > len(order) for own, order in zip(ends, orders, strict=True))
+    return [own[1:] for own in ends] if is_done else None
 
 
-def _ready_seconds(action: Action, last: int, ended: dict[Action, float]) -> float | None:
-    """When what an action needs is done; ``None``: not yet."""
+def _needed_actions(action: Action, last: int, ended: Container[Action]) -> set[Action]:
+    """What has to end before an action begins."""
     stage, kind, batch = action
-    if kind not in _UNITS:
-        return 0.0
     if kind == "F":
-        return 0.0 if stage == 0 else ended.get((stage - 1, "F", batch))
+        return {(stage - 1, "F", batch)} if stage > 0 else set()
     if kind == "W":
-        return ended.get((stage, "I", batch))
-    own = ended.get((stage, "F", batch))
-    behind = (
-        own
-        if stage == last
-        else ended.get((stage + 1, "B", batch), ended.get((stage + 1, "I", batch)))
-    )
-    return None if own is None or behind is None else max(own, behind)
+        return {(stage, "I", batch)}
+    needs = {(stage, "F", batch)} if kind in _UNITS else set()
+    if kind in _UNITS and stage != last:
+        half = (stage + 1, "I", batch)
+        needs.add(half if half in ended else (stage + 1, "B", batch))
+    return needs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 
 from stash.analysis.epoch_starts import count_ledger_steps, longer_first_steps, occurrences
 from stash.core.intervals import Interval, mean_interval
@@ -116,23 +116,8 @@ class RunRow(Record):
         return self.name in RUN_ROWS
 
 
-class SlowLine(Record):
-    """A line at which the training thread was seen."""
-
-    row: str
-    file: str
-    line: int
-    text: str
-    inside: str = ""
-    """What it waited for there."""
-    caller: str = ""
-    """Where the training loop called what leads there; empty where the line is its own."""
-    prepares: bool = False
-    """Whether it works on a batch between the loader and the model."""
-    seconds: float
-    """Of every step; 0 of what comes now and then."""
-    each: float | None = None
-    """Of what comes now and then, one occurrence."""
+class SlowLine(LedgerPlace):
+    """A line at which the training thread was seen: ``seconds`` of every step, 0 of what comes now and then."""
 
     @property
     def where(self) -> str:
@@ -198,6 +183,10 @@ class RunAccount(Record):
         return next((place for place in self.places if place.row == name), None)
 
 
+NO_ACCOUNT = RunAccount(rows=(), step_seconds=0.0, epoch_steps=None, startup_seconds=0.0)
+"""Where there are no ledgers."""
+
+
 def account_for_run(
     profile: Profile,
     stalls: Mapping[str, Interval],
@@ -216,32 +205,24 @@ def account_for_run(
     ledgers = tuple(ledger for ledger in count_ledger_steps(profile) if ledger.timed_steps)
     if not ledgers:
         return None
-    own = (_row_of_steps(ledgers, name) for name in IN_COMPUTE)
-    between = tuple(_add_doubt(row, lost_share) for row in own if row is not None)
     growth = _own_code_growth(profile, ledgers, lowest, step_seconds)
-    if growth is not None and growth > GROWING:
-        between = tuple(_grow_row(row, growth) if row.name == LOOP else row for row in between)
+    own = _rows_of_steps(ledgers, growth, lost_share)
     times = {LOOP: growth or 1.0}
     inside = sum(
         _part_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0)
-        for row in between
+        for row in own
     )
     lacking = longer_seconds if growth is None else 0.0
     stall_rows, unseen = _subtract_own_code(
-        stalls, step_seconds, between, inside, lacking, len(ledgers)
+        stalls, step_seconds, own, inside, lacking, len(ledgers)
     )
-    stall_rows, between = _no_more_than_contains_it(stall_rows, between, lost_share)
-    epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
-    asked = _occurrences(ledgers, EPOCH_START)
-    starts = _add_first_steps(asked, longer_first_steps(profile))
-    recurring = [_epoch_start(profile, asked, starts, epoch_steps)]
-    recurring += [_recurring_row(name, _occurrences(ledgers, name)) for name in NOW_AND_THEN[1:]]
-    in_steps = sum(row.seconds for row in (*stall_rows, *between))
-    counted = (_complete_row(row, ledgers, in_steps) for row in recurring if row is not None)
-    rows = (*stall_rows, *between, *(_add_doubt(row, lost_share) for row in counted))
+    in_step = _no_more_than_contains_it(stall_rows, own, lost_share)
+    recurring, starts = _recurring_rows(profile, ledgers, sum(row.seconds for row in in_step))
+    rows = [*in_step, *(_add_doubt(row, lost_share) for row in recurring)]
     whole = sum(row.seconds for row in rows)
     if whole <= 0:  # stalls that were measured as negative
         return None
+    epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     return RunAccount(
         rows=tuple(
             row if row.time is None else row.model_copy(update={"share": row.seconds / whole})
@@ -263,6 +244,23 @@ def _add_doubt(row: RunRow, share: float) -> RunRow:
 # Rows of every step
 
 
+def _rows_of_steps(
+    ledgers: Sequence[RankLedger], growth: float | None, lost_share: float
+) -> list[RunRow]:
+    """Those that compute contains; of the loop's own code as long as it is in measured steps."""
+    found = []
+    for name in IN_COMPUTE:
+        row = _row_of_steps(ledgers, name)
+        if row is None:
+            continue
+        row = _add_doubt(row, lost_share)
+        if name == LOOP and growth is not None and growth > GROWING:
+            time, doubt = Interval(value=row.seconds * growth), row.doubt * growth
+            row = row.model_copy(update={"time": time, "doubt": doubt, "grew": growth})
+        found.append(row)
+    return found
+
+
 def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     seconds, rank = _slowest({ledger.rank: _timed_seconds(ledger, name) for ledger in ledgers})
     if seconds <= 0:
@@ -271,10 +269,13 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     if name in (COLLECTOR, COMPILATION):
         count = max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
     found = _occurrences(ledgers, name).values()
-    each = Interval(value=sum(found) / len(found)) if found else None
-    doubt = _DOUBT * seconds / math.sqrt(count)
     return RunRow(
-        name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank
+        name=name,
+        time=Interval(value=seconds),
+        doubt=_DOUBT * seconds / math.sqrt(count),
+        each=Interval(value=fmean(found)) if found else None,
+        times=len(found),
+        rank=rank,
     )
 
 
@@ -301,14 +302,6 @@ def _own_code_growth(
         return None
     now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
     return now / (before / steps)
-
-
-def _grow_row(row: RunRow, times: float) -> RunRow:
-    """As long as it is in measured steps."""
-    assert row.time is not None, "of a row of every step"
-    return row.model_copy(
-        update={"time": row.time.scale(times), "doubt": row.doubt * times, "grew": times}
-    )
 
 
 def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
@@ -369,35 +362,27 @@ def _subtract_own_code(
 
 def _no_more_than_contains_it(
     stalls: Sequence[RunRow], own: Sequence[RunRow], lost_share: float
-) -> tuple[list[RunRow], tuple[RunRow, ...]]:
-    """Of the script's ``own`` code, as typed, what is longer than what contains it goes, and is its doubt.
+) -> list[RunRow]:
+    """The rows of a step: of the script's ``own`` code what is longer than what contains it goes, and is its doubt.
 
     Other work that stretched it took about the share that the first steps lost to it.
     """
     whole = sum(row.seconds for row in own)
-    below = {
-        row.name: max(0.0, -row.seconds) for row in stalls if row.name in (COMPUTE, CONTENTION)
-    }
+    below = {r.name: max(0.0, -r.seconds) for r in stalls if r.name in (COMPUTE, CONTENTION)}
     if whole <= 0 or not (any(below.values()) or lost_share > _STRETCHED):
-        return list(stalls), tuple(own)
-    gone = max(min(1.0, sum(below.values()) / whole), min(1.0, lost_share))
+        return [*stalls, *own]
+    gone = min(1.0, max(sum(below.values()) / whole, lost_share))
     back = {**below, COMPUTE: gone * whole - below.get(CONTENTION, 0.0)}
-    shorter = (
-        row.model_copy(
-            update={
-                "time": None if row.time is None else row.time.scale(1 - gone),
-                "doubt": max(row.doubt, gone * row.seconds),
-            }
-        )
-        for row in own
-    )
-    shifted = (
-        row
-        if row.time is None
-        else row.model_copy(update={"time": row.time.shift(back.get(row.name, 0.0))})
-        for row in stalls
-    )
-    return list(shifted), tuple(shorter)
+
+    def change(row: RunRow) -> RunRow:
+        if row.time is None:
+            return row
+        if row.name not in IN_COMPUTE:
+            return row.model_copy(update={"time": row.time.shift(back.get(row.name, 0.0))})
+        doubt = max(row.doubt, gone * row.seconds)
+        return row.model_copy(update={"time": row.time.scale(1 - gone), "doubt": doubt})
+
+    return [change(row) for row in (*stalls, *own)]
 
 
 def _part_under(
@@ -427,55 +412,68 @@ def _occurrences(ledgers: Sequence[RankLedger], name: str) -> dict[int, float]:
     return dict(sorted(found.items()))
 
 
-def _add_first_steps(
-    starts: Mapping[int, float], longer: Mapping[int, Mapping[int, float]]
-) -> dict[int, float]:
-    """What steps after an epoch's start take longer is a part of it."""
-    found = {}
-    for at, seconds in starts.items():
-        beyond = [by_step[at] for by_step in longer.values() if at in by_step]
-        found[at] = seconds + max(beyond, default=0.0)
-    return found
-
-
 def _steps_apart(found: Mapping[int, float]) -> float | None:
     """Steps from one occurrence to the next; ``None`` of a single one."""
     return (max(found) - min(found)) / (len(found) - 1) if len(found) > 1 else None
+
+
+def _recurring_rows(
+    profile: Profile, ledgers: Sequence[RankLedger], in_steps: float
+) -> tuple[list[RunRow], dict[int, float]]:
+    """Rows that come now and then, and when epochs began; ``in_steps`` is what a step takes by itself.
+
+    One that came once, after n steps, is taken to come every n. Without a length of the epoch there is a formula.
+    """
+    asked = _occurrences(ledgers, EPOCH_START)
+    longer = longer_first_steps(profile).values()
+    # what steps after an epoch's start take longer is a part of it
+    starts = {
+        at: seconds + max((by_step[at] for by_step in longer if at in by_step), default=0.0)
+        for at, seconds in asked.items()
+    }
+    found = [_epoch_start(profile, asked, starts, ledgers)] if starts else []
+    for name in NOW_AND_THEN[1:]:
+        times = _occurrences(ledgers, name)
+        if times:
+            every = _steps_apart(times) or max(times) or None
+            found.append(_shared_out(name, list(times.values()), every))
+    rows = []
+    for row in found:
+        _, rank = _slowest({ledger.rank: _row_seconds(ledger, row.name) for ledger in ledgers})
+        why = row.why
+        if row.time is None and not why and row.each is not None:
+            share = row.each.value / (row.each.value + _EXAMPLE * in_steps)
+            each = format_seconds(row.each.value)
+            why = (
+                f"{each} each time, and how often is unknown: {share:.0%} if every {_EXAMPLE} steps"
+            )
+        rows.append(row.model_copy(update={"rank": rank, "why": why}))
+    return rows, starts
 
 
 def _epoch_start(
     profile: Profile,
     asked: Mapping[int, float],
     found: Mapping[int, float],
-    epoch_steps: int | None,
-) -> RunRow | None:
+    ledgers: Sequence[RankLedger],
+) -> RunRow:
     """The first is no measure of later ones where a loader keeps its workers; elsewhere it stands for them.
 
     ``found`` are those ``asked`` for with their longer first steps. Later ones that the first confirms are doubted
     by no more than all of them differ.
     """
-    if not found:
-        return None
     first, *later = found.values()
     loaders = profile.workload.loaders
     keeps = any(each.workers and each.persistent_workers and not each.remade for each in loaders)
     if not later and keeps:
         why = f"only the first was seen ({format_seconds(first)}), and its loader keeps its workers"
         return RunRow(name=EPOCH_START, time=None, each=Interval(value=first), times=1, why=why)
-    row = _shared_out(EPOCH_START, later or [first], _steps_apart(found) or epoch_steps)
+    length = next((ledger.epoch_steps for ledger in ledgers if ledger.epoch_steps), None)
+    row = _shared_out(EPOCH_START, later or [first], _steps_apart(found) or length)
     if keeps or not later or row.each is None or row.every is None:
         return row
-    confirmed = (
-        max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values())) / row.every
-    )
-    return row.model_copy(update={"doubt": min(row.doubt, confirmed)})
-
-
-def _recurring_row(name: str, found: Mapping[int, float]) -> RunRow | None:
-    """One that came once, after n steps, is taken to come every n."""
-    if not found:
-        return None
-    return _shared_out(name, list(found.values()), _steps_apart(found) or max(found) or None)
+    apart = max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values()))
+    return row.model_copy(update={"doubt": min(row.doubt, apart / row.every)})
 
 
 def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> RunRow:
@@ -488,46 +486,31 @@ def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> Run
     return RunRow(name=name, time=time, each=each, every=every, times=len(seconds), doubt=doubt)
 
 
-def _complete_row(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -> RunRow:
-    """With its rank, and without a length of the epoch with the formula."""
-    _, rank = _slowest({ledger.rank: _row_seconds(ledger, row.name) for ledger in ledgers})
-    if row.time is not None or row.why or row.each is None:
-        return row.model_copy(update={"rank": rank})
-    share = row.each.value / (row.each.value + _EXAMPLE * in_steps)
-    why = f"{format_seconds(row.each.value)} each time, and how often is unknown: {share:.0%} if every {_EXAMPLE} steps"
-    return row.model_copy(update={"rank": rank, "why": why})
-
-
 # Places, and what was not seen
 
 
 def _slow_lines(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
-    """Of each row, those of the rank that takes most for it; a line that asks for batches does nothing of its own."""
+    """Of each row, those of the rank that takes most for it; a line that asks for batches does nothing of its own.
+
+    Of what comes now and then, one occurrence of those that the place was seen in.
+    """
     found = []
     every = [place for ledger in ledgers for place in ledger.places]
     asks = {(place.file, place.line) for place in every if place.row == INPUT}
     for name in dict.fromkeys(place.row for place in every):
-        slowest = max(
-            ledgers, key=lambda ledger: (_timed_seconds(ledger, name), _row_seconds(ledger, name))
-        )
-        places = (place for place in slowest.places if place.row == name)
-        found += [
-            _slow_line(each, slowest)
-            for each in places
-            if name != LOOP or (each.file, each.line) not in asks
-        ]
+        ledger = max(ledgers, key=lambda one: (_timed_seconds(one, name), _row_seconds(one, name)))
+        times = _times_in_steps(ledger, name)
+        if name == EPOCH_START:
+            times = sum(len(row.at_steps) for row in ledger.rows if row.row == name)
+        for place in ledger.places:
+            if place.row != name or (name == LOOP and (place.file, place.line) in asks):
+                continue
+            each = place.each
+            if each is None and name in NOW_AND_THEN:
+                each = place.seconds / max(1, times)
+            seconds = place.seconds / ledger.timed_steps if each is None else 0.0
+            found.append(SlowLine(**{**place.model_dump(), "seconds": seconds, "each": each}))
     return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
-
-
-def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
-    """Of what comes now and then, one occurrence of those that the place was seen in."""
-    each = place.each
-    if each is None and place.row in NOW_AND_THEN:
-        seen = [len(row.at_steps) for row in ledger.rows if row.row == place.row]
-        times = sum(seen) if place.row == EPOCH_START else _times_in_steps(ledger, place.row)
-        each = place.seconds / max(1, times)
-    seconds = place.seconds / ledger.timed_steps if each is None else 0.0
-    return SlowLine(**{**place.model_dump(), "seconds": seconds, "each": each})
 
 
 def _list_unseen(

@@ -7,8 +7,8 @@ A stall behind another does not show. These numbers tell what would: the rates G
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from stash.analysis.breakdown import (
 )
 from stash.analysis.step_times import StepTimes, count_readers, mean_over_rounds, rank_values
 from stash.analysis.uncertainty import launch_error
+from stash.core.grouping import group_by
 from stash.core.intervals import mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung
 from stash.core.measured import Block
@@ -40,10 +41,8 @@ def paper_rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None)
     count = samples.per_rung.get(top) if samples is not None and top is not None else None
     if top and count and (rung(top).active == "all" or profile.world_size == 1):
         device = count / float(kept.column_of(top).mean())
-    (prep, prep_spread), (fetch, fetch_spread) = (
-        _loader_rate(profile, "warm"),
-        _loader_rate(profile, "cold"),
-    )
+    prep, prep_spread = _loader_rate(profile, "warm")
+    fetch, fetch_spread = _loader_rate(profile, "cold")
     return Rates(
         device=device, prep=prep, fetch=fetch, prep_spread=prep_spread, fetch_spread=fetch_spread
     )
@@ -55,28 +54,29 @@ def _loader_rate(profile: Profile, feed: str) -> tuple[float | None, float | Non
     The rate is unknown where less was timed than tells one: what stood ready is no rate. The spread is unknown of
     less than three parts.
     """
-    samples: dict[int, int] = defaultdict(int)
-    seconds: dict[int, float] = defaultdict(float)
-    parts: dict[int, list[float]] = defaultdict(list)
-    for each in profile.rates:
-        if each.feed == feed:
-            samples[each.rank] += each.samples
-            seconds[each.rank] += each.seconds
-            if each.part_seconds:
-                of_part = each.samples / len(each.part_seconds)
-                parts[each.rank] += [part / of_part for part in each.part_seconds]
+    by_rank = group_by(
+        (each for each in profile.rates if each.feed == feed), lambda each: each.rank
+    )
+    seconds = {rank: sum(each.seconds for each in timed) for rank, timed in by_rank.items()}
     rate = None
-    if samples.keys() >= {rank.rank for rank in profile.ranks} and all(
-        s >= MIN_TIMED for s in seconds.values()
+    if by_rank.keys() >= {rank.rank for rank in profile.ranks} and all(
+        took >= MIN_TIMED for took in seconds.values()
     ):
-        rate = (
-            sum(samples[rank] / seconds[rank] for rank in samples) * count_readers(profile, 1)
-            or None
-        )
-    if not parts or any(len(paces) < 3 for paces in parts.values()):
-        return rate, None
-    intervals = [mean_interval(paces) for paces in parts.values()]
-    return rate, max((interval.half_width or 0.0) / interval.value for interval in intervals)
+        paces = (sum(each.samples for each in by_rank[rank]) / seconds[rank] for rank in by_rank)
+        rate = sum(paces) * count_readers(profile, 1) or None
+    intervals = []
+    for timed in by_rank.values():
+        parts = [
+            part * len(each.part_seconds) / each.samples
+            for each in timed
+            for part in each.part_seconds
+        ]
+        if parts and len(parts) < 3:
+            return rate, None
+        if parts:
+            intervals.append(mean_interval(parts))
+    shares = ((interval.half_width or 0.0) / interval.value for interval in intervals)
+    return rate, max(shares, default=None)
 
 
 def measure_communication(
@@ -85,9 +85,9 @@ def measure_communication(
     """Total exchange time from the collectives run alone; the exposed part from the rungs, that of all its stalls."""
     widest = "world" if any(c.scope == "world" for c in profile.collectives) else "node"
     runs = [c for c in profile.collectives if c.scope == widest and c.seconds > 0]
-    total = float(np.median([c.seconds for c in runs])) if runs else None
+    total = median(c.seconds for c in runs) if runs else None
     wire = None
-    if runs and total and runs[0].ranks > 1:
+    if total and runs[0].ranks > 1:
         wire = runs[0].bytes / total * 2 * (runs[0].ranks - 1) / runs[0].ranks
     latencies = [c.latency_seconds for c in runs if c.latency_seconds is not None]
     # The top replay rung less the rung just below all exchange: interconnect and network stall together.
@@ -95,17 +95,14 @@ def measure_communication(
     top = kept.top_replay
     exposed = None
     if without and top is not None and rung(top).exchanges:
-        parts = [each for each in stalls if each.name in EXCHANGE_STALLS]
+        parts = [stall for stall in stalls if stall.name in EXCHANGE_STALLS]
         if len(parts) == 1:
             exposed = parts[0].time
         else:
-            noise = increments(np.column_stack([kept.column_of(without[-1]), kept.column_of(top)]))[
-                0
-            ]
-            errors = [each.parts.method or 0.0 for each in parts] + [
-                each.parts.correction or 0.0 for each in parts
-            ]
-            exposed = noise.add_error(math.hypot(launch_error(kept.step_seconds), *errors))
+            columns = np.column_stack([kept.column_of(without[-1]), kept.column_of(top)])
+            errors = (stall.parts.common for stall in parts)
+            launch = launch_error(kept.step_seconds)
+            exposed = increments(columns)[0].add_error(math.hypot(launch, *errors))
     return Communication(
         total_seconds=total,
         exposed_seconds=exposed.value if exposed else None,
@@ -113,7 +110,7 @@ def measure_communication(
         exposed_high=exposed.high if exposed else None,
         bytes=exchanged_bytes(profile),
         wire_bytes_per_second=wire,
-        latency_seconds=float(np.median(latencies)) if latencies else None,
+        latency_seconds=median(latencies) if latencies else None,
     )
 
 
@@ -153,13 +150,14 @@ def measure_waits(profile: Profile, kept: StepTimes) -> Waits:
 
 
 def find_surfacing(
-    rungs: tuple[str, ...], stalls: tuple[Stall, ...], speeds: Rates, samples: float | None
+    rungs: tuple[str, ...], stalls: tuple[Stall, ...], speeds: Rates, counts: SampleCounts | None
 ) -> tuple[Surfacing, ...]:
     """Find, for each significant stall, the data stall that appears once it is gone, if one does.
 
-    The loaders alone need ``samples`` / P seconds for those of a step. A step that becomes shorter than that waits
+    The loaders alone need samples / P seconds for those of a step. A step that becomes shorter than that waits
     for them: max(0, t_P − (step − stall)). Under ``cold`` the same holds with F, which includes preparing.
     """
+    samples = None if counts is None else counts.per_rung.get(rungs[-1])
     limits = {"prep": speeds.prep, "fetch": speeds.fetch if "cold" in rungs else None}
     needed = {name: samples / rate for name, rate in limits.items() if rate and samples}
     if not needed:

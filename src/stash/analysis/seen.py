@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stash.analysis.bubble import ExpertLoad, GroupWait, Seen, estimate_bubble
+from stash.analysis.bubble import Bubble, ExpertLoad, GroupWait, Seen, estimate_bubble
 from stash.analysis.step_times import StepTimes, rank_values
 from stash.core.ladder import BUBBLE, NAMES, NOT_ASKED, STALLS, rung
 from stash.core.levels import Matrix
@@ -43,15 +43,11 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
     """
     lowest = kept.rungs[0]
     why = {item.rung: item.why for item in profile.skipped}
-    if (
-        profile.world_size < 2
-        or not rung(lowest).exchanges
-        or all(why.get(name, NOT_ASKED) == NOT_ASKED for name in _FEWER)
-    ):
+    is_asked = any(why.get(name, NOT_ASKED) != NOT_ASKED for name in _FEWER)
+    if profile.world_size < 2 or not rung(lowest).exchanges or not is_asked:
         return None
-    keys = sorted(
-        {key for block in profile.blocks if block.rung == lowest for key in block.group_waits}
-    )
+    blocks = [block for block in profile.blocks if block.rung == lowest]
+    keys = sorted({key for block in blocks for key in block.group_waits})
     if profile.workload.bucket_bytes:
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
     rows = {key: _group_waits(profile, kept, key) for key in keys}
@@ -59,52 +55,46 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
     exchanges = split_waits(
         {key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own
     )
-    waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
-    handed = np.zeros(len(kept.sets))
+    waits = []
     for key, row in rows.items():
         name, _, kind = key.rpartition("/")
-        mean, least = row.waited.mean(axis=1), row.least.mean(axis=1)
         stall = "network" if _spans_nodes(profile, name) else "interconnect"
-        apart, slower = exchanges.get(key, (np.zeros_like(mean), np.zeros_like(mean)))
+        mean, least = row.waited.mean(axis=1), row.least.mean(axis=1)
+        apart = slower = np.zeros_like(mean)
         if key in exchanges:
+            apart, slower = exchanges[key]
             parts[stall] += least + apart
             parts["contention"] += slower
-        else:
-            handed += mean
-        waits.append(
-            GroupWait(
-                name=name,
-                kind=kind,
-                stall=stall,
-                seconds=float(mean.mean()),
-                least=float(least.mean()),
-                apart=float(apart.mean()),
-                slower=float(slower.mean()),
-                hidden=_hidden_share(profile, lowest, key),
-            )
-        )
-    found = None
-    if profile.workload.pipeline is not None:
-        found = estimate_bubble(
-            profile, lowest, float(handed.mean()), _longer_than_played(profile, kept)
-        )
-    if found is not None:
-        place = (
-            "network"
-            if any(_spans_nodes(profile, w.name) for w in waits if w.kind in HANDED_ON)
-            else "interconnect"
-        )
-        parts[BUBBLE] += found.seconds
-        parts[place] += handed - found.seconds
+        means = (float(each.mean()) for each in (mean, least, apart, slower))
+        shares = dict(zip(("seconds", "least", "apart", "slower"), means, strict=True))
+        hidden = _hidden_share(blocks, key)
+        waits.append(GroupWait(name=name, kind=kind, stall=stall, hidden=hidden, **shares))
+    bubble = _find_bubble(profile, kept, rows, parts)
     names = tuple(name for name in STALLS if name in parts)
     if not names:
         return None
-    seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
     mean = _per_set(profile, kept, lambda block: block.seconds).mean(axis=1, keepdims=True)
-    return seen, taken_apart(
+    return Seen(stalls=names, waits=tuple(waits), bubble=bubble), taken_apart(
         kept.matrix - kept.matrix[:, :1] + mean, np.array([parts[name] for name in names]).T
     )
+
+
+def _find_bubble(
+    profile: Profile, kept: StepTimes, rows: Mapping[str, Waited], parts: dict[str, Matrix]
+) -> Bubble | None:
+    """Of what stages wait for each other; added to ``parts`` with what is left of these waits."""
+    handed = {key: row for key, row in rows.items() if key.rpartition("/")[2] in HANDED_ON}
+    waited = sum((row.waited.mean(axis=1) for row in handed.values()), np.zeros(len(kept.sets)))
+    if profile.workload.pipeline is None:
+        return None
+    longer = _longer_than_played(profile, kept)
+    found = estimate_bubble(profile, kept.rungs[0], float(waited.mean()), longer)
+    if found is not None:
+        is_far = any(_spans_nodes(profile, key.rpartition("/")[0]) for key in handed)
+        parts[BUBBLE] += found.seconds
+        parts["network" if is_far else "interconnect"] += waited - found.seconds
+    return found
 
 
 def _longer_than_played(profile: Profile, kept: StepTimes) -> float:
@@ -188,16 +178,14 @@ def split_waits(
     return found
 
 
-def _hidden_share(profile: Profile, lowest: str, key: str) -> float | None:
+def _hidden_share(blocks: Iterable[Block], key: str) -> float | None:
     """Of the time that a group's calls were under way, the share in which their rank did not wait."""
-    blocks = [
-        block for block in profile.blocks if block.rung == lowest and key in block.group_waits
-    ]
-    known = [block for block in blocks if key in block.group_under_way]
-    under_way = sum(block.group_under_way[key] for block in known)
-    if not under_way or len(known) < len(blocks):
+    waiting = [block for block in blocks if key in block.group_waits]
+    under_way = [block.group_under_way.get(key) for block in waiting]
+    known = [seconds for seconds in under_way if seconds is not None]
+    if not any(known) or len(known) < len(waiting):
         return None
-    return 1 - sum(block.group_waits[key] for block in known) / under_way
+    return 1 - sum(block.group_waits[key] for block in waiting) / sum(known)
 
 
 ROWS = "all_to_all_single"
@@ -210,41 +198,46 @@ def expert_loads(profile: Profile) -> tuple[ExpertLoad, ...]:
     because rows are uneven: so much of the wait goes if they are even.
     """
     found = []
-    having = {block.rung for block in profile.blocks if block.received_rows}
-    rung = next((name for name in NAMES if name in having), "")
+    having = [block for block in profile.blocks if block.received_rows]
+    rungs = {block.rung for block in having}
+    lowest = next((name for name in NAMES if name in rungs), "")
     everyone = [rank.rank for rank in profile.ranks]
     for name in sorted(
-        {name for block in profile.blocks if block.rung == rung for name in block.received_rows}
+        {key for block in having if block.rung == lowest for key in block.received_rows}
     ):
-        rows = _rank_means(profile, rung, _field_of("received_rows", name))
-        took = _rank_means(profile, rung, _field_of("group_waits", f"{name}/{ROWS}"))
+        rows = _rank_means(profile, lowest, _field_of("received_rows", name))
+        took = _rank_means(profile, lowest, _field_of("group_waits", f"{name}/{ROWS}"))
         groups = [
             ranks
             for ranks in groups_of(profile.workload.mesh, name, everyone)
             if rows.keys() >= set(ranks) and any(rows[rank] for rank in ranks)
         ]
-        if not groups or not set(rows) <= set(took):
-            continue
-        got = [np.array([rows[rank] for rank in ranks]) for ranks in groups]
-        waits = [np.array([took[rank] for rank in ranks]) for ranks in groups]
-        more = np.concatenate([each - each.mean() for each in got])
-        waited = np.concatenate([each - each.mean() for each in waits])
-        per_row = max(0.0, -float(more @ waited) / float(more @ more)) if more.any() else 0.0
-        explained = per_row * float(np.mean([each.max() - each.mean() for each in got]))
-        slower = float(np.concatenate([each - each.min() for each in waits]).mean())
-        worst = max(range(len(groups)), key=lambda at: got[at].max() / got[at].mean())
-        most = int(got[worst].argmax())
-        found.append(
-            ExpertLoad(
-                name=name,
-                rank=groups[worst][most],
-                ratio=float(got[worst][most] / got[worst].mean()),
-                rows=float(np.mean([each.mean() for each in got])),
-                slower=slower,
-                saves=min(explained, slower),
+        if groups and took.keys() >= rows.keys():
+            got, waits = (
+                [np.array([of_rank[rank] for rank in ranks]) for ranks in groups]
+                for of_rank in (rows, took)
             )
-        )
+            found.append(_weigh_load(name, groups, got, waits))
     return tuple(found)
+
+
+def _weigh_load(
+    name: str, groups: Sequence[Sequence[int]], got: Sequence[Matrix], waits: Sequence[Matrix]
+) -> ExpertLoad:
+    """``got`` rows and ``waits`` in seconds by group, ``[rank]``."""
+    more, waited = (np.concatenate([row - row.mean() for row in each]) for each in (got, waits))
+    per_row = max(0.0, -float(more @ waited) / float(more @ more)) if more.any() else 0.0
+    explained = per_row * float(np.mean([row.max() - row.mean() for row in got]))
+    slower = float(np.concatenate([row - row.min() for row in waits]).mean())
+    worst = max(range(len(groups)), key=lambda at: got[at].max() / got[at].mean())
+    return ExpertLoad(
+        name=name,
+        rank=groups[worst][int(got[worst].argmax())],
+        ratio=float(got[worst].max() / got[worst].mean()),
+        rows=float(np.mean([row.mean() for row in got])),
+        slower=slower,
+        saves=min(explained, slower),
+    )
 
 
 def _rank_means(

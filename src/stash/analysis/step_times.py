@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.analysis.breakdown import SampleCounts, SlowRank
-from stash.analysis.disturbance import remove_disturbance
+from stash.analysis.disturbance import BlockKey, remove_disturbance
 from stash.core.errors import StashError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import NAMES, rung
@@ -127,23 +127,21 @@ def has_unequal_batches(profile: Profile) -> bool:
     return any((loader.batch_spread or 0.0) >= UNEQUAL for loader in profile.workload.loaders)
 
 
-def _longest_of_each_step(profile: Profile) -> dict[tuple[int, str], float]:
+def _longest_of_each_step(profile: Profile) -> dict[BlockKey, float]:
     """Seconds of a step, by round and rung, if all ranks had waited in each for the one that it keeps longest.
 
     Of rungs in which all ranks train and none waits for another; without blocks whose steps are not known one by one.
     """
-    steps: dict[tuple[int, str], dict[int, tuple[float, ...]]] = defaultdict(dict)
+    alone = {name for name in NAMES if rung(name).active != "leader" and not rung(name).exchanges}
+    steps: dict[BlockKey, dict[int, tuple[float, ...]]] = defaultdict(lambda: defaultdict(tuple))
     for block in profile.blocks:
-        if (
-            block.rung in NAMES
-            and rung(block.rung).active != "leader"
-            and not rung(block.rung).exchanges
-        ):
-            ranks = steps[block.round, block.rung]
-            ranks[block.rank] = ranks.get(block.rank, ()) + block.step_seconds
-    counts = {key: {len(times) for times in ranks.values()} for key, ranks in steps.items()}
-    whole = [key for key, lengths in counts.items() if len(lengths) == 1 and 0 not in lengths]
-    return {key: float(np.max([*steps[key].values()], axis=0).mean()) for key in whole}
+        if block.rung in alone:
+            steps[block.round, block.rung][block.rank] += block.step_seconds
+    return {
+        key: float(np.max([*ranks.values()], axis=0).mean())
+        for key, ranks in steps.items()
+        if len({len(times) for times in ranks.values()}) == 1 and all(ranks.values())
+    }
 
 
 def _add_other_batches(
@@ -190,21 +188,13 @@ def _replace_by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
     """
     values = rank_values(profile, lambda block: block.wait_seconds)
     reading = [name for name in raw.rungs if rung(name).reads_data]
-    if (
-        not raw.sets
-        or not reading
-        or not all((number, name) in values for name in reading for number in raw.rounds)
-    ):
+    needed = set(itertools.product(raw.rounds, reading))
+    if not needed or not values.keys() >= needed:
         return raw
     matrix = raw.matrix.copy()
-    for at in range(len(raw.rungs) - 1, len(raw.rungs) - len(reading) - 1, -1):
-        name = raw.rungs[at]
-        below = raw.rungs[at - 1] if at else None
-        if below is None:
-            break
-        stall = _per_set(values, name, raw.sets)[1][:, 0]
-        if below in reading:
-            stall = stall - _per_set(values, below, raw.sets)[1][:, 0]
+    waited = {name: _per_set(values, name, raw.sets)[1][:, 0] for name in reading}
+    for at in range(len(raw.rungs) - 1, max(0, len(raw.rungs) - len(reading) - 1), -1):
+        stall = waited[raw.rungs[at]] - waited.get(raw.rungs[at - 1], 0.0)
         matrix[:, :at] += (matrix[:, at] - stall - matrix[:, at - 1])[:, None]
     return raw._replace(matrix=matrix, by_waits=True)
 
@@ -283,33 +273,27 @@ def rank_times(profile: Profile, times: StepTimes, name: str) -> tuple[list[int]
 
 def rank_values(
     profile: Profile, measure: Callable[[Block], float | None]
-) -> dict[tuple[int, str], dict[int, float]]:
+) -> dict[BlockKey, dict[int, float]]:
     """``measure`` of a block per step, as ``{(round, rung): {rank: value}}``; unknown ones are left out.
 
     Should a rank have several blocks of a rung in a round, they count as one longer block.
     """
-    sums: dict[tuple[int, str], dict[int, list[float]]] = defaultdict(dict)
+    sums: dict[BlockKey, dict[int, list[float]]] = defaultdict(dict)
     for block in profile.blocks:
         value = measure(block)
-        if value is None or block.steps <= 0:
-            continue
-        total = sums[block.round, block.rung].setdefault(block.rank, [0.0, 0.0])
-        total[0] += value
-        total[1] += block.steps
+        if value is not None and block.steps > 0:
+            total = sums[block.round, block.rung].setdefault(block.rank, [0.0, 0.0])
+            total[0] += value
+            total[1] += block.steps
     return {key: {rank: v / n for rank, (v, n) in ranks.items()} for key, ranks in sums.items()}
 
 
 def mean_over_rounds(
-    values: dict[tuple[int, str], dict[int, float]],
-    name: str,
-    rounds: Iterable[int],
-    combine: Callable[[list[float]], float] = max,
+    values: dict[BlockKey, dict[int, float]], name: str, rounds: Iterable[int]
 ) -> float | None:
-    """Mean over ``rounds`` of a rung's values, ranks combined; ``None`` if a round has none."""
-    found = [list(values.get((number, name), {}).values()) for number in rounds]
-    if not found or not all(found):
-        return None
-    return float(np.mean([combine(ranks) for ranks in found]))
+    """Mean over ``rounds`` of a rung's values, of the rank with most; ``None`` if a round has none."""
+    found = [values.get((number, name), {}).values() for number in rounds]
+    return float(np.mean([max(ranks) for ranks in found])) if found and all(found) else None
 
 
 # Samples
@@ -324,45 +308,37 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
     Steps need not be alike: accumulation may ramp up, a last batch may be short. Where only the leader steps, the
     others count as if they did as it does.
     """
-
-    def trained_samples(block: Block) -> float | None:
-        # By all steps but the first: one batch read ahead may count for it or be missing. It is missing in a block's
-        # last step where a loader that is made for every epoch handed it out at the epoch's end.
-        later = block.step_samples[1:]
-        later = later[:-1] if len(later) > 1 and not later[-1] and any(later) else later
-        return (
-            block.samples
-            if block.samples is None or not later
-            else sum(later) * block.steps / len(later)
-        )
-
-    values = rank_values(profile, trained_samples)
-    of_rung = {
-        name: [values.get((number, name), {}) for number in kept.rounds] for name in kept.rungs
-    }
-    replicas = count_readers(profile, 1)
+    values = rank_values(profile, _trained_samples)
+    replicas, world = count_readers(profile, 1), profile.world_size
     known: dict[str, float] = {}
-    for name, rounds in of_rung.items():
+    counted: list[float] = []
+    for name in kept.rungs:
+        rounds = [values.get((number, name), {}) for number in kept.rounds]
+        counted += (value for ranks in rounds for value in ranks.values())
+        if not rounds or not all(rounds):
+            continue
         if rung(name).active == "leader":
-            count = mean_over_rounds(values, name, kept.rounds)
-            count = None if count is None else count * profile.world_size
-        else:
-            whole = all(len(ranks) == profile.world_size for ranks in rounds)
-            count = (
-                mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks)))
-                if whole
-                else None
-            )
-        if count is not None:
-            known[name] = count * replicas
-    counted = [value for rounds in of_rung.values() for ranks in rounds for value in ranks.values()]
-    if known and counted:
+            known[name] = float(np.mean([max(r.values()) for r in rounds])) * world * replicas
+        elif all(len(ranks) == world for ranks in rounds):
+            known[name] = float(np.mean([sum(ranks.values()) for ranks in rounds])) * replicas
+    if known:
         return SampleCounts(per_rung=known, least=min(counted), most=max(counted))
     batch = profile.workload.batch
     if batch is None:
         return None
-    per_rung = dict.fromkeys(kept.rungs, batch * profile.world_size * replicas)
+    per_rung = dict.fromkeys(kept.rungs, batch * world * replicas)
     return SampleCounts(per_rung=per_rung, least=batch, most=batch)
+
+
+def _trained_samples(block: Block) -> float | None:
+    # By all steps but the first: one batch read ahead may count for it or be missing. It is missing in a block's
+    # last step where a loader that is made for every epoch handed it out at the epoch's end.
+    later = block.step_samples[1:]
+    if len(later) > 1 and not later[-1] and any(later):
+        later = later[:-1]
+    if block.samples is None or not later:
+        return block.samples
+    return sum(later) * block.steps / len(later)
 
 
 def count_readers(profile: Profile, ranks: int | None = None) -> float:
@@ -395,17 +371,11 @@ def ranks_side_by_side(profile: Profile, kept: StepTimes) -> tuple[RankTime, ...
 
     Blocks of ranks that the profile does not name are left out.
     """
-    named = {rank.rank for rank in profile.ranks}
     values = rank_values(profile, lambda block: block.seconds)
     found: list[RankTime] = []
-    for name in kept.rungs:
-        per_rank: dict[int, list[float]] = {}
-        for number in kept.rounds:
-            for rank, seconds in values.get((number, name), {}).items():
-                if rank in named:
-                    per_rank.setdefault(rank, []).append(seconds)
-        found += (
-            RankTime(rank=rank, rung=name, time=mean_interval(times))
-            for rank, times in sorted(per_rank.items())
-        )
+    for name, rank in itertools.product(kept.rungs, sorted({rank.rank for rank in profile.ranks})):
+        rounds = [values.get((number, name), {}) for number in kept.rounds]
+        times = [ranks[rank] for ranks in rounds if rank in ranks]
+        if times:
+            found.append(RankTime(rank=rank, rung=name, time=mean_interval(times)))
     return tuple(found)

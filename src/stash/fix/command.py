@@ -391,7 +391,7 @@ def _describe_by_hand(case: Case, search: Search) -> str:
         if row.is_between_steps and row.name not in changed and row.least > least
     ]
     largest = max(rows, key=lambda row: row.seconds, default=None)
-    return "" if largest is None else describe_row(case, run, largest)
+    return "" if largest is None else describe_row(case, largest)
 
 
 def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import typer
 
@@ -150,7 +150,14 @@ def _check_plan(options: CheckOptions) -> _Checked:
 
 def _check_limits(options: CheckOptions) -> _Checked:
     """The limits that were given; raises UserError."""
-    from stash.analysis.limits import parse_limit, parse_requirement, parse_slower
+    from stash.analysis.limits import (
+        check_requirement,
+        judge_limit,
+        not_slower,
+        parse_limit,
+        parse_requirement,
+        parse_slower,
+    )
     from stash.core.trace_records import Trace
 
     if options.instance is not None:
@@ -172,34 +179,19 @@ def _check_limits(options: CheckOptions) -> _Checked:
         )
     runs = {name: find_run(name, options.store) for name in (*options.files, *options.against)}
     if all(isinstance(run.artefact, Trace) for run in runs.values()):
-        return _check_traces(
-            options,
-            {name: run.artefact for name, run in runs.items()},
-            limits,
-            tolerances,
-            requirements,
+        traces, before = (
+            [cast(Trace, runs[name].artefact) for name in names]
+            for names in (options.files, options.against)
         )
+        return traces[0].workload, [
+            *(check_requirement(requirement, traces) for requirement in requirements),
+            *(judge_limit(limit, traces) for limit in limits),
+            *(not_slower(tolerance, before, traces) for tolerance in tolerances),
+        ]
     profiles = {name: require_profile(name, runs[name]) for name in options.files}
     baseline = {name: require_profile(name, runs[name]) for name in options.against}
     workload = next(iter(profiles.values())).workload.name
     return workload, _decide_limits(profiles, limits, requirements, baseline, tolerances)
-
-
-def _check_traces(
-    options: CheckOptions,
-    runs: Mapping[str, Any],
-    limits: Sequence[Limit],
-    tolerances: Sequence[Tolerance],
-    requirements: Sequence[Requirement],
-) -> _Checked:
-    from stash.analysis.traced_sides import traces_held, traces_not_slower, traces_required
-
-    traces, before = ([runs[name] for name in names] for names in (options.files, options.against))
-    return traces[0].workload, [
-        *(traces_required(requirement, traces) for requirement in requirements),
-        *(traces_held(limit, traces) for limit in limits),
-        *(traces_not_slower(tolerance, before, traces) for tolerance in tolerances),
-    ]
 
 
 def _print(workload: str, decisions: Sequence[Decision], options: CheckOptions) -> None:
@@ -241,7 +233,7 @@ def _decide_limits(
     runs = [attribute(profile, name) for name, profile in profiles.items()]
     sides = comparable_sides(baseline, profiles) if baseline else None
     return [
-        *(check_requirement(requirement, profiles) for requirement in requirements),
+        *(check_requirement(requirement, profiles.values()) for requirement in requirements),
         *(judge_limit(limit, runs) for limit in limits),
         *(not_slower(tolerance, *sides) for tolerance in tolerances if sides is not None),
     ]

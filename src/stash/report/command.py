@@ -73,13 +73,14 @@ def compare(options: CompareOptions) -> None:
         _compare_probes(pairs, artefacts, options)
         return
     if len(traces) == len(artefacts):
-        from stash.analysis.traced_sides import compare_traces, differing_traces
+        from stash.analysis.comparison import compare, find_differing_facts
 
         contents: list[tuple[Any, ...]] = []
         for pair in pairs:
-            sides = [[traces[word] for word in side] for side in pair]
-            names = (sides[0][0].workload, *pair)
-            contents.append((compare_traces(*sides), names, differing_traces(*sides)))
+            first, second = ([traces[word] for word in side] for side in pair)
+            names = (first[0].workload, *pair)
+            facts = find_differing_facts(first, second)
+            contents.append((compare(first, second), names, facts))
     else:
         runs = {word: require_profile(word, run) for word, run in found_runs.items()}
         contents = _compare_profiles(pairs, runs, options.force)

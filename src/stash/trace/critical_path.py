@@ -151,9 +151,10 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
 
 def _last_rank(job: JobTimes, waits: Mapping[int, _RankWaits], number: int) -> int:
     """The rank that goes on longest after its last collective of the step: no clocks need agree for that."""
-    ended = {rank: each.windows[number].start for rank, each in waits.items()}
+    windows = {rank: each.windows[number] for rank, each in waits.items()}
+    ended = {rank: step.start for rank, step in windows.items()}
     for meeting in job.meetings:
         if meeting.step == number:
             for rank, (_, stop) in meeting.spans.items():
                 ended[rank] = max(ended[rank], stop)
-    return max(ended, key=lambda rank: waits[rank].windows[number].stop - ended[rank])
+    return max(ended, key=lambda rank: windows[rank].stop - ended[rank])

@@ -7,11 +7,12 @@ made of it, and whatever could call anything is refused.
 from __future__ import annotations
 
 import io
+import math
 import pickle
 import pickletools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -21,6 +22,7 @@ from stash.analysis.findings.rates import bus_bytes
 from stash.core.errors import UserError
 from stash.core.files import parse_json, read_up_to
 from stash.core.formatting import join_names
+from stash.core.grouping import group_by
 from stash.core.printable import printable_line
 from stash.core.units import (
     format_bytes,
@@ -148,34 +150,31 @@ def rank_of(path: Path, dump: Mapping[str, Any]) -> int:
     return int(named[1])
 
 
+_ByNumber = Mapping[int, Mapping[int, JoinedCall]]
+"""A group's calls by their number, then by rank."""
+
+
 def account_dumps(dumps: Mapping[int, Mapping[str, Any]]) -> FlightAccount:
     """What the dumps of these ranks say together."""
-    groups: dict[str, dict[int, dict[int, JoinedCall]]] = defaultdict(
-        lambda: {rank: {} for rank in sorted(dumps)}
-    )
+    groups: dict[str, dict[int, dict[int, JoinedCall]]] = defaultdict(lambda: defaultdict(dict))
     members: dict[str, set[int]] = defaultdict(set)
-    for rank, dump in dumps.items():
-        config = dump.get("pg_config")
+    for rank, dump in sorted(dumps.items()):
         for entry in dump["entries"]:
-            if (
-                isinstance(entry, dict)
-                and (found := _parse_call(entry)) is not None
-                and not entry.get("is_p2p")
-            ):
+            call = _parse_call(entry) if isinstance(entry, dict) else None
+            if call is not None and not entry.get("is_p2p"):
                 group = entry.get("process_group") or [""]
-                name = printable_line(
-                    str(group[0] if isinstance(group, (list, tuple)) and group else group), 40
-                )
-                groups[name][rank][found.sequence] = found
-                members[name] |= {rank, *_members(config, name)}
+                first = group[0] if isinstance(group, (list, tuple)) and group else group
+                name = printable_line(str(first), 40)
+                groups[name][call.sequence][rank] = call
+                members[name] |= {rank, *_members(dump.get("pg_config"), name)}
     findings = [
-        each
-        for name, ranks in groups.items()
-        for each in _find_problems(name, ranks, members[name])
+        finding
+        for name, calls in groups.items()
+        for finding in _find_problems(name, calls, members[name] & set(dumps))
     ]
     return FlightAccount(
         ranks=tuple(sorted(dumps)),
-        findings=tuple(sorted(findings, key=lambda each: each.when)),
+        findings=tuple(sorted(findings, key=lambda finding: finding.when)),
         late=_lateness(groups.values()),
         speeds=tuple(_speeds(groups, members)),
     )
@@ -188,22 +187,18 @@ def _members(config: Any, name: str) -> Iterator[int]:
 
 
 def _parse_call(entry: Mapping[str, Any]) -> JoinedCall | None:
-    def number(name: str) -> int:
-        value = entry.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-    sequence = number("collective_seq_id")
+    numbers = (entry.get(name) for name in ("collective_seq_id", "time_created_ns"))
+    sequence, created = (value if type(value) is int else 0 for value in numbers)
     if sequence <= 0:
         return None
     took = entry.get("duration_ms")
     name = str(entry.get("profiling_name", ""))
-    sizes = entry.get("input_sizes")
-    dtypes = entry.get("input_dtypes")
+    sizes, dtypes = entry.get("input_sizes"), entry.get("input_dtypes")
     return JoinedCall(
         sequence=sequence,
         op=printable_line(name.rpartition(":")[2], 60),
         sizes=printable_line(re.sub(r"[()']", "", f"{sizes} {dtypes}"), 100),
-        created=number("time_created_ns"),
+        created=created,
         seconds=took / 1e3 if isinstance(took, (int, float)) and 0 < took < 1e9 else None,
         is_done=entry.get("state") == "completed"
         or entry.get("retired") is True
@@ -215,15 +210,14 @@ def _parse_call(entry: Mapping[str, Any]) -> JoinedCall | None:
 
 def _size(sizes: Any, dtypes: Any) -> int | None:
     try:
-        total = 0
-        for shape, dtype in zip(sizes, dtypes, strict=True):
-            count = ITEM_BYTES[str(dtype).lower()]
-            for extent in shape:
-                count *= int(extent)
-            total += count
-        return total if 0 < total < 1 << 50 else None
+        counts = (
+            math.prod(map(int, shape)) * ITEM_BYTES[str(dtype).lower()]
+            for shape, dtype in zip(sizes, dtypes, strict=True)
+        )
+        total = sum(counts)
     except (TypeError, ValueError, KeyError):
         return None
+    return total if 0 < total < 1 << 50 else None
 
 
 def _place(frames: Any) -> str:
@@ -235,47 +229,43 @@ def _place(frames: Any) -> str:
     return ""
 
 
-def _find_problems(
-    name: str, ranks: Mapping[int, Mapping[int, JoinedCall]], members: set[int]
-) -> Iterator[FlightFinding]:
+def _find_problems(name: str, calls: _ByNumber, ranks: set[int]) -> Iterator[FlightFinding]:
     """What is wrong in one group, the first of each kind."""
-    there = {rank: found for rank, found in ranks.items() if rank in members}
-    first = max((min(found) for found in there.values() if found), default=1)
+    began: dict[int, int] = {}
+    for number in sorted(calls):
+        began = dict.fromkeys(calls[number], number) | began
     kinds_seen = set[str]()
     group = f" in group {name}" if name not in ("", "0", "default_pg") else ""
-    for sequence in sorted(
-        {number for found in there.values() for number in found if number >= first}
-    ):
-        having = {rank: found[sequence] for rank, found in there.items() if sequence in found}
-        for finding in _problems_of(sequence, having, sorted(set(there) - set(having)), group):
+    for number in sorted(number for number in calls if number >= max(began.values())):
+        missing = sorted(ranks - set(calls[number]))
+        for finding in _problems_of(number, calls[number], missing, group):
             if finding.kind not in kinds_seen:
                 kinds_seen.add(finding.kind)
                 yield finding
-        if (
-            "order" in kinds_seen or "missing" in kinds_seen
-        ):  # what follows is no longer the same collective
+        if kinds_seen & {"order", "missing"}:  # what follows is no longer the same collective
             return
 
 
 def _problems_of(
-    sequence: int, having: Mapping[int, JoinedCall], missing: Sequence[int], group: str
+    number: int, calls: Mapping[int, JoinedCall], missing: Sequence[int], group: str
 ) -> Iterator[FlightFinding]:
-    one = next(iter(having.values()))
-    when = min(each.created for each in having.values())
-    what = f"collective {sequence}{group} ({one.op} of {one.sizes}{one.place})"
+    one = next(iter(calls.values()))
+    when = min(call.created for call in calls.values())
+    what = f"collective {number}{group} ({one.op} of {one.sizes}{one.place})"
     if missing:
-        text = f"{_ranks(missing)} never joined {what}; {_ranks(list(having))} waited there"
+        text = f"{_ranks(missing)} never joined {what}; {_ranks(list(calls))} waited there"
         yield FlightFinding("missing", text, when)
-    ops, sizes = (
-        {rank: getattr(each, name) for rank, each in having.items()} for name in ("op", "sizes")
-    )
-    if len({*ops.values()}) > 1:
-        text = f"ranks run different collectives as number {sequence}{group}: {_ranks_by_text(ops)}"
+    by_op = group_by(calls, lambda rank: calls[rank].op)
+    by_sizes = group_by(calls, lambda rank: calls[rank].sizes)
+    if len(by_op) > 1:
+        text = f"ranks run different collectives as number {number}{group}: {_ranks_by_text(by_op)}"
         yield FlightFinding("order", text, when)
-    elif len({*sizes.values()}) > 1 and not any(word in one.op for word in _UNEVEN):
-        text = f"ranks put different sizes into {one.op} {sequence}{group}: {_ranks_by_text(sizes)}"
+    elif len(by_sizes) > 1 and not any(word in one.op for word in _UNEVEN):
+        text = (
+            f"ranks put different sizes into {one.op} {number}{group}: {_ranks_by_text(by_sizes)}"
+        )
         yield FlightFinding("size", text, when)
-    elif not missing and not any(each.is_done for each in having.values()):
+    elif not missing and not any(call.is_done for call in calls.values()):
         text = f"all ranks joined {what}, and none was done with it when it wrote its dump: look at the network"
         yield FlightFinding("not done", text, when)
 
@@ -284,25 +274,20 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {join_names([str(rank) for rank in ranks], 8)}"
 
 
-def _ranks_by_text(texts: Mapping[int, str]) -> str:
-    return ", ".join(
-        f"{text} on {_ranks([rank for rank, own in texts.items() if own == text])}"
-        for text in dict.fromkeys(texts.values())
-    )
+def _ranks_by_text(ranks: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{text} on {_ranks(own)}" for text, own in ranks.items())
 
 
-def _lateness(groups: Any) -> dict[int, float]:
+def _lateness(groups: Iterable[_ByNumber]) -> dict[int, float]:
     """Seconds that each rank comes after the first one: mean, but for the longest; needs clocks that agree."""
     delays: dict[int, list[float]] = defaultdict(list)
-    for ranks in groups:
-        for sequence in (
-            set.intersection(*(set(found) for found in ranks.values() if found))
-            if any(ranks.values())
-            else ()
-        ):
-            created = {rank: found[sequence].created for rank, found in ranks.items() if found}
-            for rank, moment in created.items():
-                delays[rank].append((moment - min(created.values())) / 1e9)
+    for by_number in groups:
+        ranks = {rank for calls in by_number.values() for rank in calls}
+        for calls in by_number.values():
+            if calls.keys() == ranks:
+                first = min(call.created for call in calls.values())
+                for rank, call in calls.items():
+                    delays[rank].append((call.created - first) / 1e9)
     return {
         rank: fmean(sorted(found)[: max(1, len(found) - 1)])
         for rank, found in sorted(delays.items())
@@ -310,21 +295,20 @@ def _lateness(groups: Any) -> dict[int, float]:
 
 
 def _speeds(
-    groups: Mapping[str, Mapping[int, Mapping[int, JoinedCall]]], members: Mapping[str, set[int]]
+    groups: Mapping[str, _ByNumber], members: Mapping[str, set[int]]
 ) -> Iterator[CollectiveSpeed]:
     """Of each collective, group and size: the median time that the last rank needed, and bytes on the bus."""
     times: dict[tuple[str, int, int], list[float]] = defaultdict(list)
-    for name, ranks in groups.items():
-        for sequence in {number for found in ranks.values() for number in found}:
-            having = [found[sequence] for found in ranks.values() if sequence in found]
-            timed = [each.seconds for each in having if each.seconds is not None]
-            if timed and having[0].bytes:
-                times[having[0].op, len(members[name]), having[0].bytes].append(min(timed))
+    for name, by_number in groups.items():
+        for calls in by_number.values():
+            one = next(iter(calls.values()))
+            timed = [call.seconds for call in calls.values() if call.seconds is not None]
+            if timed and one.bytes:
+                times[one.op, len(members[name]), one.bytes].append(min(timed))
     for (op, count, size), found in sorted(times.items()):
-        seconds = median(found)
         bus = bus_bytes(op, count, size)
         if bus is not None:
-            yield CollectiveSpeed(op, count, size, seconds, bus / seconds)
+            yield CollectiveSpeed(op, count, size, median(found), bus / median(found))
 
 
 # What it looks like
@@ -336,12 +320,12 @@ def sentences(found: FlightAccount) -> Iterator[str]:
     if found.findings:
         first = found.findings[0].text
     yield f"{first[:1].upper()}{first[1:]}."
-    *others, (seconds, late) = sorted((time, rank) for rank, time in found.late.items()) or [
-        (0.0, 0)
-    ]
-    if others and seconds > max(_LATE * others[-1][0], 1e-3):
-        text = format_seconds(seconds)
-        yield f"Rank {late} comes {text} later than the first, if their clocks agree."
+    by_delay = sorted(found.late, key=lambda rank: found.late[rank])
+    if len(by_delay) > 1:
+        other, seconds = (found.late[rank] for rank in by_delay[-2:])
+        if seconds > max(_LATE * other, 1e-3):
+            text = format_seconds(seconds)
+            yield f"Rank {by_delay[-1]} comes {text} later than the first, if their clocks agree."
 
 
 def page(found: FlightAccount, title: str) -> Page:

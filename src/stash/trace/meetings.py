@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.formatting import join_names
-from stash.trace.kernels import COMPUTE, EXCHANGE
+from stash.trace.kernels import COMPUTE, COPY, EXCHANGE
 from stash.trace.spans import (
     FRAME,
+    NANO,
     CollectiveFacts,
     Nanoseconds,
     common,
@@ -40,6 +41,8 @@ _WAITING = ("contention", "bubble")
 _PLACED = ("input", "loop", "host")
 OWN_PARTS = tuple(part for part in PARTS if part not in (*_WAITING, "exchange"))
 """Parts of a step that a rank spends by itself."""
+RankStep = tuple[int, int]
+"""A rank, and the number of its step."""
 
 
 @dataclass(frozen=True)
@@ -86,103 +89,112 @@ class JobTimes:
     """Numbers of the steps that count, in order."""
     left_out: Mapping[int, str]
     """Why other steps do not."""
-    parts: Mapping[int, Mapping[int, Mapping[str, int]]]
-    """Nanoseconds by rank, step and part."""
-    whole: Mapping[int, Mapping[int, Mapping[str, int]]]
+    parts: Mapping[RankStep, Mapping[str, int]]
+    """Nanoseconds by part."""
+    whole: Mapping[RankStep, Mapping[str, int]]
     """The same, hidden or not."""
-    lateness: Mapping[int, Mapping[int, int]]
-    """Nanoseconds that all other ranks together waited for a rank and were not hidden, by that rank and step."""
-    saved: Mapping[int, Mapping[int, int]]
-    """Nanoseconds by which a step would be shorter had a rank not been later than the next one, likewise."""
+    lateness: Mapping[int, int]
+    """Nanoseconds that all other ranks together waited for a rank and were not hidden, in all steps."""
+    saved: Mapping[int, int]
+    """Nanoseconds by which all steps would be shorter had a rank not been later than the next one."""
     idle: Mapping[str, Mapping[int, Nanoseconds]]
     """Interval sets of what has a place in the script, by part and rank; of traces with stacks."""
+
+    @property
+    def counted_meetings(self) -> list[Meeting]:
+        """Those of steps that count."""
+        return [meeting for meeting in self.meetings if meeting.step in self.steps]
+
+    def mean_seconds(self, rank: int, part: str) -> float:
+        """Of a rank's step."""
+        return fmean(self.parts[rank, number][part] for number in self.steps) / NANO
 
 
 def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
     """What all ranks' steps are made of; raises UserError where no step of theirs is common."""
     meetings, unmatched = _meetings(ranks)
     waits = _waits(ranks, meetings)
-    left_out = _left_out(ranks)
-    numbers = sorted(
-        {step.number for times in ranks.values() for step in times.steps} - set(left_out)
-    )
-    windows = {rank: {step.number: step for step in times.steps} for rank, times in ranks.items()}
-    placed = {
-        rank: _PLACED if len(times.trace.spans[FRAME]) else () for rank, times in ranks.items()
-    }
-    parts: dict[int, dict[int, dict[str, int]]] = {rank: {} for rank in ranks}
-    sets: dict[int, dict[int, dict[str, Nanoseconds]]] = {rank: {} for rank in ranks}
+    windows = {(rank, step.number): step for rank, times in ranks.items() for step in times.steps}
+    left_out = _left_out(ranks, windows)
+    numbers = sorted({number for _, number in windows} - set(left_out))
+    parts: dict[RankStep, dict[str, int]] = {}
+    sets: dict[RankStep, dict[str, Nanoseconds]] = {}
     for rank, number in product(ranks, numbers):
-        found = parts_of(ranks[rank], windows[rank][number], waits[rank])
-        parts[rank][number] = {name: length(each) for name, each in found.items()}
+        found = parts_of(ranks[rank], windows[rank, number], waits[rank])
+        parts[rank, number] = {name: length(moments) for name, moments in found.items()}
         # others may be large
-        sets[rank][number] = {name: found[name] for name in (*_WAITING, *placed[rank])}
-    if len(ranks) > 1 and (apart := _began_apart(parts, numbers)):
+        sets[rank, number] = {name: found[name] for name in (*_WAITING, *_PLACED)}
+    if len(ranks) > 1 and (apart := _began_apart(parts, ranks, numbers)):
         left_out[numbers[0]] = apart
         numbers = numbers[1:]
     if not numbers:
         raise UserError(
             f"no step is whole on all ranks: {next(iter(left_out.values()), 'there is none')}; try --whole"
         )
-    whole = {
-        rank: {n: _whole_seconds(ranks[rank], windows[rank][n], waits[rank]) for n in numbers}
+    placed = [rank for rank, times in ranks.items() if len(times.trace.spans[FRAME])]
+    exposed = {
+        rank: join_sets(sets[rank, number][name] for number in numbers for name in _WAITING)
         for rank in ranks
     }
-    idle = {
-        name: {
-            rank: join_sets(sets[rank][number][name] for number in numbers)
-            for rank in ranks
-            if placed[rank]
-        }
-        for name in _PLACED
-    }
-    lateness, saved = _lateness(ranks, meetings, sets, numbers)
+    lateness, saved = _lateness(meetings, exposed, numbers)
     return JobTimes(
-        ranks, meetings, unmatched, tuple(numbers), left_out, parts, whole, lateness, saved, idle
+        ranks=ranks,
+        meetings=meetings,
+        unmatched=unmatched,
+        steps=tuple(numbers),
+        left_out=left_out,
+        parts=parts,
+        whole={
+            (rank, number): _whole_times(ranks[rank], windows[rank, number], waits[rank])
+            for rank, number in product(ranks, numbers)
+        },
+        lateness=lateness,
+        saved=saved,
+        idle={
+            name: {
+                rank: join_sets(sets[rank, number][name] for number in numbers) for rank in placed
+            }
+            for name in _PLACED
+        },
     )
 
 
-def _whole_seconds(
+def _whole_times(
     times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]
 ) -> dict[str, int]:
-    inside = window(step.start, step.stop)
-    exchange = subtract_set(times.sets[EXCHANGE], join_sets(waits.values()))
     covered = {
         "compute": times.sets[COMPUTE],
-        "exchange": exchange,
-        "transfer": times.sets["copy"],
+        "exchange": subtract_set(times.sets[EXCHANGE], join_sets(waits.values())),
+        "transfer": times.sets[COPY],
         **waits,
     }
+    inside = window(step.start, step.stop)
     return {name: length(common(inside, found)) for name, found in covered.items()}
 
 
-def _left_out(ranks: Mapping[int, RankTimes]) -> dict[int, str]:
+def _left_out(ranks: Iterable[int], windows: Mapping[RankStep, StepWindow]) -> dict[int, str]:
     """Why steps are left out: incomplete on a rank, or not there."""
     found: dict[int, str] = {}
-    numbers = {step.number for times in ranks.values() for step in times.steps}
-    for rank, times in ranks.items():
-        own = {step.number: step for step in times.steps}
-        for number in numbers:
-            if number not in own:
-                found[number] = f"rank {rank} has no step {number}"
-            elif why := own[number].why_incomplete or (
-                "it is empty" if not own[number].nanoseconds else ""
-            ):
-                found[number] = f"rank {rank}: {why}"
+    for rank, number in product(ranks, {number for _, number in windows}):
+        step = windows.get((rank, number))
+        if step is None:
+            found[number] = f"rank {rank} has no step {number}"
+        elif step.why_incomplete or not step.nanoseconds:
+            found[number] = f"rank {rank}: {step.why_incomplete or 'it is empty'}"
     return found
 
 
 def _began_apart(
-    parts: Mapping[int, Mapping[int, Mapping[str, int]]], numbers: Sequence[int]
+    parts: Mapping[RankStep, Mapping[str, int]], ranks: Iterable[int], numbers: Sequence[int]
 ) -> str:
     """Why the first step is left out, if profilers that were started one after the other are in it."""
     if len(numbers) < 3:
         return ""
-    waited = [max(steps[number]["contention"] for steps in parts.values()) for number in numbers]
-    usual = median(waited[1:])
-    step = median(sum(steps[number].values()) for steps in parts.values() for number in numbers[1:])
-    if waited[0] > _APART * usual and waited[0] - usual > _APART_SHARE * step:
-        return f"profilers did not start together: ranks waited {waited[0] / 1e6:.1f} ms in it"
+    first, *others = (max(parts[rank, n]["contention"] for rank in ranks) for n in numbers)
+    usual = median(others)
+    step = median(sum(parts[key].values()) for key in product(ranks, numbers[1:]))
+    if first > _APART * usual and first - usual > _APART_SHARE * step:
+        return f"profilers did not start together: ranks waited {first / 1e6:.1f} ms in it"
     return ""
 
 
@@ -192,9 +204,7 @@ def _began_apart(
 def _meetings(ranks: Mapping[int, RankTimes]) -> tuple[tuple[Meeting, ...], tuple[str, ...]]:
     """Collectives that are the same, and why others could not be matched."""
     joined_by: dict[Hashable, dict[int, int]] = defaultdict(dict)
-    by_order: dict[tuple[Hashable, int], dict[int, list[int]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    by_order: dict[Hashable, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, times in ranks.items():
         for index, step in enumerate(times.collective_steps):
             key, sequence = _identity(rank, times, index)
@@ -203,26 +213,24 @@ def _meetings(ranks: Mapping[int, RankTimes]) -> tuple[tuple[Meeting, ...], tupl
             elif step >= 0:
                 by_order[key, step][rank].append(index)
     problems: Counter[str] = Counter()
-    for (key, step), found in by_order.items():
+    for key_and_step, found in by_order.items():
         ops = [[_op(ranks[rank], index) for index in indices] for rank, indices in found.items()]
-        if any(each != ops[0] for each in ops):
-            problems[
-                f"ranks {join_names([str(rank) for rank in sorted(found)])} did not run the same collectives"
-            ] += 1
+        if any(own != ops[0] for own in ops):
+            names = join_names([str(rank) for rank in sorted(found)])
+            problems[f"ranks {names} did not run the same collectives"] += 1
             continue
-        for order, each in enumerate(zip(*found.values(), strict=True)):
-            joined_by[key, step, order] = dict(zip(found, each, strict=True))
+        for order, indices in enumerate(zip(*found.values(), strict=True)):
+            joined_by[key_and_step, order] = dict(zip(found, indices, strict=True))
     meetings = [_meeting(ranks, found) for found in joined_by.values() if len(found) > 1]
-    alone = sum(len(found) == 1 for found in joined_by.values())
+    meetings.sort(key=lambda meeting: (meeting.step, min(meeting.spans.items())[1]))
     notes = [
         f"in {count} steps {problem}, so that who waited there is unknown"
         for problem, count in problems.items()
     ]
+    alone = sum(len(found) == 1 for found in joined_by.values())
     if alone and len(ranks) > 1:
         notes.append(f"{alone} collectives are in the trace of one rank alone")
-    return tuple(sorted(meetings, key=lambda each: (each.step, min(each.spans.items())[1]))), tuple(
-        notes
-    )
+    return tuple(meetings), tuple(notes)
 
 
 def _identity(rank: int, times: RankTimes, index: int) -> tuple[Hashable, int | None]:
@@ -275,74 +283,56 @@ def _meeting(ranks: Mapping[int, RankTimes], found: Mapping[int, int]) -> Meetin
 # Waiting
 
 
-def _waits(
-    ranks: Mapping[int, RankTimes], meetings: Sequence[Meeting]
-) -> dict[int, dict[str, Nanoseconds]]:
+def _waits(ranks: Iterable[int], meetings: Sequence[Meeting]) -> dict[int, dict[str, Nanoseconds]]:
     """When each rank waited for others, less when anything was transferred meanwhile."""
-    found: dict[int, dict[str, list[Nanoseconds]]] = {
-        rank: {"contention": [], "bubble": []} for rank in ranks
-    }
-    moved: dict[int, list[Nanoseconds]] = {rank: [] for rank in ranks}
+    found: dict[tuple[int, str], list[Nanoseconds]] = defaultdict(list)
     for meeting in meetings:
         kind = "bubble" if meeting.is_point_to_point else "contention"
         for rank, (_, stop) in meeting.spans.items():
-            found[rank][kind].append(meeting.wait(rank))
-            moved[rank].append(window(stop - meeting.transfer, stop))
+            found[rank, kind].append(meeting.wait(rank))
+            found[rank, EXCHANGE].append(window(stop - meeting.transfer, stop))
     waits = {}
-    for rank, kinds in found.items():
-        transfers = join_sets(moved[rank])
-        contention = subtract_set(join_sets(kinds["contention"]), transfers)
-        bubble = subtract_set(subtract_set(join_sets(kinds["bubble"]), transfers), contention)
+    for rank in ranks:
+        contention, bubble, moved = (join_sets(found[rank, kind]) for kind in (*_WAITING, EXCHANGE))
+        contention = subtract_set(contention, moved)
+        bubble = subtract_set(subtract_set(bubble, moved), contention)
         waits[rank] = {"contention": contention, "bubble": bubble}
     return waits
 
 
 def _lateness(
-    ranks: Mapping[int, RankTimes],
-    meetings: Sequence[Meeting],
-    sets: Mapping[int, Mapping[int, Mapping[str, Nanoseconds]]],
-    numbers: Sequence[int],
-) -> tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]:
+    meetings: Sequence[Meeting], exposed: Mapping[int, Nanoseconds], numbers: Sequence[int]
+) -> tuple[Counter[int], Counter[int]]:
     """What others waited for each rank and was not hidden, and what all of them would save."""
-    lateness = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
-    saved = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
-    exposed = {
-        rank: join_sets(found[name] for found in steps.values() for name in _WAITING)
-        for rank, steps in sets.items()
-    }
+    lateness, saved = Counter(dict.fromkeys(exposed, 0)), Counter(dict.fromkeys(exposed, 0))
     earliest = int(np.iinfo(np.int64).min)
-    reached = dict.fromkeys(ranks, earliest)
+    reached = dict.fromkeys(exposed, earliest)
     for meeting in (each for each in meetings if each.step in numbers):
-        last = meeting.last
-        transfer = meeting.transfer
         waited = []
         for rank, (_, stop) in meeting.spans.items():
-            if rank != last:
+            if rank != meeting.last:
                 mine = common(meeting.wait(rank), exposed[rank])
                 waited.append(length(subtract_set(mine, window(earliest, reached[rank]))))
-                reached[rank] = max(reached[rank], stop - transfer)
-        lateness[last][meeting.step] += sum(waited)
-        saved[last][meeting.step] += min(waited, default=0)
+                reached[rank] = max(reached[rank], stop - meeting.transfer)
+        lateness[meeting.last] += sum(waited)
+        saved[meeting.last] += min(waited, default=0)
     return lateness, saved
 
 
-def cause_of(job: JobTimes, rank: int) -> tuple[str, float]:
-    """The part of its steps on which this rank spends most beyond the others' median, and seconds a step of that."""
+def cause_of(job: JobTimes, rank: int) -> str:
+    """The part of its steps on which this rank spends most beyond the others' median."""
+    others = [other for other in job.ranks if other != rank]
 
-    def mean(one: int, part: str) -> float:
-        return float(np.mean([job.parts[one][number][part] for number in job.steps]))
+    def excess(part: str) -> float:
+        usual = median(job.mean_seconds(other, part) for other in others)
+        return job.mean_seconds(rank, part) - usual
 
-    excess = {
-        part: mean(rank, part) - median(mean(other, part) for other in job.ranks if other != rank)
-        for part in OWN_PARTS
-    }
-    part = max(excess, key=lambda each: excess[each])
-    return part, excess[part] / 1e9
+    return max(OWN_PARTS, key=excess)
 
 
 def last_shares(job: JobTimes) -> Iterator[tuple[int, float]]:
     """Of the collectives of all steps that count, how many each rank arrived last at, as a share."""
-    met = [meeting for meeting in job.meetings if meeting.step in job.steps]
+    met = job.counted_meetings
     last = Counter(meeting.last for meeting in met)
     for rank in sorted(job.ranks):
         joined_by = sum(rank in meeting.spans for meeting in met)

@@ -12,7 +12,6 @@ import math
 import re
 import zipfile
 import zlib
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -85,7 +84,8 @@ _DULL = re.compile(
 )
 """In the head of an event that is not kept; a match named ``op`` is kept where there is no device."""
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu])|\\u(?![0-9a-fA-F]{4})')
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[|\A(?:\xef\xbb\xbf)?\s*\[')
+"""What stands before the first event: a field, or nothing."""
 _RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,6})", re.IGNORECASE)
 
 _Loose = str | float | int | None
@@ -136,7 +136,6 @@ class _Gathered:
             kind: [] for kind in (DEVICE, CALL, NOTE, FRAME)
         }
         self.ops: dict[int, Nanoseconds] = {}
-        self.opened: dict[tuple[_Loose, _Loose], list[_Event]] = defaultdict(list)
         self.lost = 0
         self.lost_at = 0
         self.seen = 0
@@ -151,7 +150,7 @@ class _Gathered:
     def take(self, events: Sequence[_Event], at: int) -> None:
         """Add a piece's events, which begin at that byte."""
         self.seen += sum(event.ph != "" for event in events)
-        whole = [event for event in self._pair_events(events) if event.cat.lower() in KINDS]
+        whole = [event for event in events if event.ph == "X" and event.cat.lower() in KINDS]
         begun, lasted = (
             _microseconds([getattr(event, name) for event in whole]) for name in ("ts", "dur")
         )
@@ -161,22 +160,19 @@ class _Gathered:
             self.base = float(np.floor(begun[good][0]))
         described = [self._row_of(event) for event in whole]
         rows = np.zeros((len(whole), 6), dtype=np.int64)
-        rows[:, 2:] = np.fromiter(
-            chain.from_iterable(described), np.int64, 4 * len(described)
-        ).reshape(-1, 4)
+        rows[:, 2:] = np.array(described, dtype=np.int64).reshape(-1, 4)
         rows[good, 0] = np.rint((begun[good] - (self.base or 0.0)) * 1000)
         rows[good, 1] = rows[good, 0] + np.rint(lasted[good] * 1000).astype(np.int64)
         rows = rows[good]
         for kind, parts in self.parts.items():
             parts.append(rows[rows[:, 5] == kind, :5])
-            while len(parts) > 1 and len(parts[-2]) <= 2 * len(
-                parts[-1]
-            ):  # large ones are given back when freed
+            # large ones are given back when freed
+            while len(parts) > 1 and len(parts[-2]) <= 2 * len(parts[-1]):
                 parts[-2:] = [np.concatenate(parts[-2:])]
         ops = rows[rows[:, 5] == OP]
-        for track in np.unique(ops[:, 3]):
+        for track in np.unique(ops[:, 3]).tolist():
             found = ops[ops[:, 3] == track, :2]
-            self.ops[int(track)] = union(np.concatenate((self.ops.get(int(track), NONE), found)))
+            self.ops[track] = union(np.concatenate((self.ops.get(track, NONE), found)))
 
     def _row_of(self, event: _Event) -> tuple[int, int, int, int]:
         """Of a span its name, track and link as numbers, and its kind."""
@@ -191,17 +187,6 @@ class _Gathered:
         track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
         link = None if args is None else args.correlation
         return label, track, -1 if link is None else link, kind
-
-    def _pair_events(self, events: Sequence[_Event]) -> Iterator[_Event]:
-        """TraceSpans that are one event, and those of which the second event came."""
-        for event in events:
-            if event.ph == "X":
-                yield event
-            elif event.ph == "B":
-                self.opened[event.pid, event.tid].append(event)
-            elif event.ph == "E" and (begun := self.opened[event.pid, event.tid]):
-                first = begun.pop()
-                yield msgspec.structs.replace(first, dur=_number(event.ts) - _number(first.ts))
 
     def spans(self) -> dict[int, TraceSpans]:
         """By kind, each span once, sorted by start."""
@@ -322,15 +307,6 @@ def _check_ratio(packed: int, unpacked: int, path: Path) -> None:
         )
 
 
-def _first_event(text: bytes) -> int | None:
-    """Where the list of events begins, as far as it is known."""
-    found = _EVENTS.search(text)
-    if found is not None:
-        return found.end()
-    stripped = text.lstrip(b"\xef\xbb\xbf \t\r\n")
-    return len(text) - len(stripped) + 1 if stripped.startswith(b"[") else None
-
-
 def _last_cut(text: bytes) -> int | None:
     """Where the last event that may be whole ends, in text that begins with one."""
     tail = max(0, len(text) - (1 << 18))
@@ -410,9 +386,10 @@ def read_trace(path: Path) -> RankTrace:
     rank = _whole(info.get("rank"))
     if rank is None:
         rank = rank_in_name(path.name)
-    lost = gathered.lost + sum(map(len, gathered.opened.values()))
-    if lost:
-        damage.append(f"{lost} events are not whole, the first near byte {gathered.lost_at}")
+    if gathered.lost:
+        damage.append(
+            f"{gathered.lost} events are not whole, the first near byte {gathered.lost_at}"
+        )
     host = re.search(rb'"host_?name"\s*:\s*"([^"]{0,300})"', outside, re.IGNORECASE)
     return RankTrace(
         file=printable_line(path.name, LONGEST_NAME),
@@ -447,14 +424,13 @@ def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
         for piece in _unpack_file(path):
             text += piece
             if not is_begun:
-                start = _first_event(text)
+                start = _EVENTS.search(text)
                 if start is None and len(text) < _LONGEST:
                     continue
                 if start is None:
                     break
-                outside = text[:start]
-                text = text[start:]
-                at = start
+                at = start.end()
+                outside, text = text[:at], text[at:]
                 is_begun = True
             cut = _last_cut(text)
             if cut is not None:

@@ -110,9 +110,11 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         ran = trace.spans[CALL].intervals()
         moments = launched[exchanges]
     else:
-        collectives = _since_called(
-            trace, notes.select((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label])
-        )
+        collectives = notes.select((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label])
+        called = spans_named(trace, notes, _CALLED)
+        if len(called) == len(collectives) and (called.start <= collectives.start).all():
+            # of threads of their own, each since it was called
+            collectives = replace(collectives, start=called.start)
         threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
         ran = trace.ops.get(thread, NONE)
         computing = subtract_set(join_sets(trace.ops[track] for track in threads), inputs)
@@ -167,14 +169,6 @@ def _step_notes(trace: RankTrace) -> TraceSpans:
     """The annotations of steps, of the first kind that there is."""
     kinds = (spans_named(trace, trace.spans[NOTE], pattern) for pattern in _STEPS)
     return next(filter(len, kinds), trace.spans[NOTE].select(np.empty(0, dtype=np.int64)))
-
-
-def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
-    """Collectives of threads of their own, each since it was called, where there is a call for each of them."""
-    called = spans_named(trace, trace.spans[NOTE], _CALLED)
-    if len(called) != len(collectives) or (called.start > collectives.start).any():
-        return collectives
-    return replace(collectives, start=called.start)
 
 
 def _launch_times(trace: RankTrace) -> Nanoseconds:

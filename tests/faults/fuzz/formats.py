@@ -202,7 +202,7 @@ def _compared(path):
     decisions = [
         judge_limit(parse_limit("--max", "step=250ms"), [runs["changed"]]),
         not_slower(parse_slower("5%"), [runs["whole"]], [runs["changed"]]),
-        check_requirement(parse_requirement("ranks=2"), {"changed": found}),
+        check_requirement(parse_requirement("ranks=2"), [found]),
     ]
     return [
         *texts,

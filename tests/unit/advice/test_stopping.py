@@ -40,11 +40,6 @@ def around(rounds, noise, seed=1, **means):
 QUIET = {"solo": 0.100, "crowd": 0.101, "node": 0.140, "warm": 0.200}
 
 
-def test_it_ends_once_the_cause_is_certain_and_every_stall_known():
-    assert is_decided(attribute(around(6, 0.002, **QUIET)))
-    assert not is_decided(attribute(around(6, 0.04, **QUIET)))
-
-
 def test_never_before_the_fifth_round_however_even_the_first_are():
     assert [is_decided(attribute(around(rounds, 0.0, **QUIET))) for rounds in (1, 2, 3, 4, 5)] == [
         False

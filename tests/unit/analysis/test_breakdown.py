@@ -10,9 +10,7 @@ from profile_builder import build
 
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown, Stall
-from stash.analysis.step_figures import make_figures
 from stash.core.errors import StashError
-from stash.core.intervals import Interval
 from stash.core.records.profile import Loader
 
 GOOD = attribute(build(CALM), "run.stash.json")
@@ -64,26 +62,6 @@ def test_one_that_contradicts_itself_is_refused_in_a_sentence_that_names_the_fil
     ) as caught:
         changed(**fields)
     assert "\n" not in str(caught.value)
-
-
-def _stalls(**seconds: float) -> tuple[Stall, ...]:
-    step = sum(seconds.values())
-    return tuple(
-        Stall(name=name, time=Interval(value=s), share=s / step) for name, s in seconds.items()
-    )
-
-
-# Rounded one by one these are 145.7, 25.5, 42.2 and 14.7, which are 228.1 of a step that is rounded to 228.2.
-WRITTEN = make_figures(
-    _stalls(compute=0.14573, contention=0.02553, interconnect=0.042245, prep=0.01469)
-)
-
-
-def test_a_stall_is_written_alike_alone_added_up_and_as_a_gain():
-    assert WRITTEN.step == "228.2 ms"
-    assert WRITTEN.time("interconnect") == "42.3 ms"
-    assert WRITTEN.time("interconnect", "network") == "42.3 ms"
-    assert WRITTEN.part(0.042245, " a step") == f"42.3 ms a step ({WRITTEN.share('interconnect')})"
 
 
 def test_one_device_per_node_has_a_network_stall_and_no_interconnect():

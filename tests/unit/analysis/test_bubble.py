@@ -68,16 +68,6 @@ def bubble_of(job: Simulated):
     return found
 
 
-@pytest.mark.parametrize("kind", ORDERS)
-def test_equal_stages_idle_what_the_textbook_says_and_nothing_else(kind):
-    found = bubble_of(Simulated(kind, ranks=4, count=8, slow={}))
-    # (p - 1) (F + B) of every rank: 3 times 30 ms
-    assert found.schedule == pytest.approx(0.09)
-    assert found.unequal == pytest.approx(0, abs=1e-9)
-    assert found.late == pytest.approx(0, abs=1e-9)
-    assert found.slowest_stage is None
-
-
 def test_a_slow_stage_is_named_and_what_it_makes_others_idle():
     # two ranks, four microbatches, stage 1 twice as slow: a step is 10 + 4 x 60 + 20 = 270 ms,
     # of which the ranks work 120 and 240, so they idle 90 on average; equal stages of 45 ms would idle 45 ms

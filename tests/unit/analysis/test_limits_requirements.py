@@ -34,15 +34,13 @@ RUN = build(
     ],
 )
 def test_a_fact_is_so_or_not_or_unknown(text, verdict):
-    decision = check_requirement(parse_requirement(text), {"a": RUN})
+    decision = check_requirement(parse_requirement(text), [RUN])
     assert decision.verdict == verdict
     assert decision.limit == f"--require {text}"
 
 
 def test_one_profile_of_several_is_enough_to_fail():
-    decision = check_requirement(
-        parse_requirement("batch=8"), {"a": RUN, "b": build(CALM, batch=16)}
-    )
+    decision = check_requirement(parse_requirement("batch=8"), [RUN, build(CALM, batch=16)])
     assert (decision.verdict, decision.sentence) == (FAILS, "batch is 8 or 16; asked for is 8")
 
 

@@ -38,13 +38,6 @@ def test_halves_of_a_backward_pass_fill_what_would_be_idle():
     ) == pytest.approx(0.4)
 
 
-def test_gpipe_played_is_what_its_formula_says():
-    rows = [
-        " ".join([f"{s}F{m}" for m in range(6)] + [f"{s}B{m}" for m in range(6)]) for s in range(3)
-    ]
-    assert simulate_idle_share([parse_order(row) for row in rows]) == pytest.approx(2 / 8)
-
-
 def test_sends_and_shards_are_no_passes():
     assert parse_order("0UNSHARD 0RECV_F0 0F0 0SEND_F0 (0F1;1B2)OVERLAP_F_B") == [
         (0, "F", 0),

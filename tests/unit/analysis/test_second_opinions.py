@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breakdowns import CALM, change_blocks, drop_blocks
+from breakdowns import CALM, change_blocks
 from profile_builder import build
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import SECONDS, SHARE, launch_error
 from stash.core.artefact import decode_artefact
 from stash.core.measured import Collective, Rate
@@ -63,10 +62,6 @@ def test_a_prep_stall_hidden_behind_the_exchange_surfaces():
     (hidden,) = breakdown.surfacing
     assert (hidden.removed, hidden.appears) == ("interconnect", "prep")
     assert hidden.seconds == pytest.approx(0.160 - (0.176 - 0.036))
-
-
-def test_nothing_surfaces_behind_fast_loaders():
-    assert attribute(build(CALM, rates=_loader_rates("warm", 2, 500))).surfacing == ()
 
 
 def test_slow_storage_surfaces_as_fetch():
@@ -127,30 +122,10 @@ def test_waits_are_those_of_the_slowest_rank():
     assert (waits.warm, waits.cold) == (pytest.approx(0.029), None)
 
 
-def made(wait: float, workers: int = 1, device: str = "cpu", **warm: Any) -> Profile:
-    """Prep takes 30 ms by difference; ``wait`` of a step's seconds were waited. Two ranks, blocks of 10 steps."""
-    loaders = (Loader(kind="map", workers=workers),)
-    extra = {"warm": {"wait_seconds": 10 * wait, **warm}}
-    times = {"solo": [0.1] * 3, "crowd": [0.1] * 3, "node": [0.101] * 3, "warm": [0.131] * 3}
-    return build(times, device=device, block_extra=extra, workload={"loaders": loaders})
-
-
 def explanation(profile: Profile) -> tuple[str, str]:
     """Kind and text of the verdict."""
     advice = verdict(attribute(profile), profile)
     return advice.kind, advice.text
-
-
-def test_a_stall_that_is_larger_than_either_estimate_of_another_still_dominates():
-    times = {
-        **CALM,
-        "node": [seconds + 0.3 for seconds in CALM["node"]],
-        "warm": [s + 0.3 for s in CALM["warm"]],
-    }
-    extra = {"warm": {"wait_seconds": 0.01}}
-    profile = build(times, block_extra=extra)
-    kind, text = explanation(profile)
-    assert (kind, text[:22]) == ("stall", "The interconnect stall")
 
 
 def alone(waits: tuple[float, ...], workers: int = 0, **changes: Any) -> Profile:
@@ -230,8 +205,3 @@ def test_fetch_is_what_steps_waited_longer_with_files_on_disk():
 )
 def test_elsewhere_the_stall_is_the_difference_of_rungs(profile):
     assert not attribute(profile).by_waits
-
-
-def test_without_a_complete_round_there_is_nothing_to_estimate_by():
-    none = drop_blocks(alone((0.08,) * 3), lambda b: b.rung != "warm")
-    assert step_matrix(none).rounds == ()

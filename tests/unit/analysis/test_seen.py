@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from breakdowns import change_blocks
 from profile_builder import build
@@ -10,7 +9,7 @@ from profile_builder import build
 from stash.advice.case import Case, why_stall
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
-from stash.analysis.seen import expert_loads, groups_of, phase_seconds, taken_apart
+from stash.analysis.seen import expert_loads, groups_of, phase_seconds
 from stash.core.measured import StagePasses
 from stash.core.records.profile import GroupUse, MeshAxis, PipelineSchedule
 from stash.report import model_facts
@@ -175,12 +174,6 @@ def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells():
     assert groups_of(MESH, "dp", [0, 1, 2, 3]) == [[0, 2], [1, 3]]
     assert groups_of(MESH, "world", [0, 1, 2, 3]) == [[0, 1, 2, 3]]
     assert groups_of(MESH, "tp", [0, 1]) == [[0, 1]]  # the mesh is of other ranks
-
-
-def test_columns_taken_apart_differ_by_the_parts():
-    matrix = np.array([[10.0, 12.0]])
-    parts = np.array([[1.0, 3.0]])
-    assert taken_apart(matrix, parts).tolist() == [[6.0, 7.0, 10.0, 12.0]]
 
 
 def routed(waits, rows):

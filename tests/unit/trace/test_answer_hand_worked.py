@@ -45,10 +45,6 @@ def test_the_whole_trace_is_one_step_from_its_first_kernel_to_its_last(tmp_path)
     assert micros(trace) == {"compute": 70.0, "exchange": 20.0, "transfer": 10.0, "host": 40.0}
 
 
-def _cut(text):
-    return text[: text.rindex('"name": "ProfilerStep#2"')]
-
-
 EVENTS = '"traceEvents": ['
 
 
@@ -94,23 +90,6 @@ def test_events_out_of_order_and_twice_change_nothing(tmp_path):
     events = two_steps() * 2
     random.Random(3).shuffle(events)
     assert per_step(read_job([str(write(tmp_path / "a.json", events))])) == TWO_STEPS
-
-
-def test_pairs_of_begin_and_end_are_spans(tmp_path):
-    pairs = []
-    for event in two_steps():
-        begin = {**event, "ph": "B"}
-        pairs += [
-            begin,
-            {
-                "ph": "E",
-                "pid": event["pid"],
-                "tid": event["tid"],
-                "ts": event["ts"] + begin.pop("dur"),
-            },
-        ]
-    pairs.sort(key=lambda event: (event["ts"], event["ph"] == "B"))
-    assert per_step(read_job([str(write(tmp_path / "a.json", pairs))])) == TWO_STEPS
 
 
 @pytest.mark.parametrize("packed", ["gz", "zip"])

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from stash.trace.kernels import classes_of, kernel_patterns, own_name, sounds_like_exchange
+from stash.trace.kernels import classes_of, kernel_patterns
 
 EXCHANGE = [
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
@@ -60,21 +60,3 @@ def test_every_row_can_be_used_and_says_where_it_is_from():
         assert row.library
         assert row.source
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", row.date)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("void ns::f<a<b>, c>(int)", "void ns::f"),
-        ("f", "f"),
-        ("void (anonymous namespace)::g<int>(x)", "void (anonymous namespace)::g"),
-    ],
-)
-def test_a_function_has_a_name_without_arguments(name, expected):
-    assert own_name(name) == expected
-
-
-def test_words_of_communication_count_outside_of_arguments_alone():
-    assert sounds_like_exchange("void mine::ring_allreduce<float>(int)")
-    assert not sounds_like_exchange("void mine::gemm<ring_allreduce>(int)")
-    assert not sounds_like_exchange("triton_red_fused_all_reduce_0")

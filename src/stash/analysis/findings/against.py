@@ -8,17 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 from stash.analysis.findings.inside import host_copies, pair_copies
 from stash.analysis.findings.machine import (
     Finding,
     Reach,
-    exact_interval,
     fact_of,
     format_origin,
+    make_finding,
     model_of,
     network_reach,
-    unlike_finding,
     working_gpus,
 )
 from stash.analysis.findings.rates import Curve, make_curve, sustained_rate
@@ -140,18 +140,15 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
 
 
 def _compared_rows(hosts: Sequence[Host], node: int, reference: Instance) -> Iterator[Compared]:
-    host = hosts[node]
-    best = measured_figures(hosts, node)
+    host, best = hosts[node], measured_figures(hosts, node)
     memories = [gpu.memory_bytes for gpu in working_gpus(host) if gpu.memory_bytes is not None]
-    counts: tuple[tuple[str, Unit, float | None, float | None], ...] = (
+    for name, unit, value, catalog in (
         ("memory per GPU", "bytes", min(memories, default=None), reference.gpu_memory_bytes),
         ("vCPUs", "count", host.cores, reference.vcpus),
         ("memory", "bytes", host.memory_bytes, reference.memory_bytes),
-    )
-    for name, unit, value, catalog in counts:
-        found = None if value is None else exact_interval(value)
-        yield Compared(name=name, unit=unit, measured=found, catalog=catalog)
-
+    ):
+        found = None if value is None else Interval(value=value, low=value, high=value)
+        yield Compared(name=name, unit=cast(Unit, unit), measured=found, catalog=catalog)
     pcie, pcie_is = reference.pcie_measured_bytes_per_second, "measured"
     if pcie is None:
         pcie, pcie_is = reference.pcie_bytes_per_second, "x16 in theory"
@@ -160,17 +157,17 @@ def _compared_rows(hosts: Sequence[Host], node: int, reference: Instance) -> Ite
         network, network_is = reference.network_burst_bytes_per_second, "burst"
     inside = reference.interconnect_bytes_per_second
     tcp = best.network.best if best.network is not None else None
-    rates: list[tuple[str, Interval | None, float | None, str]] = []
-    if reference.gpu_count != 0 or host.gpus:
-        rates += [
-            ("host to GPU, slowest", best.host_to_gpu, pcie, pcie_is),
-            ("GPU pair, slowest", best.slowest_pair, reference.pair_min_bytes_per_second, ""),
-            ("GPU pair, fastest", best.fastest_pair, reference.pair_max_bytes_per_second, ""),
-            ("all-reduce inside, bus", best.bus_inside, inside, "links of one GPU"),
-        ]
+    rates = [
+        ("host to GPU, slowest", best.host_to_gpu, pcie, pcie_is),
+        ("GPU pair, slowest", best.slowest_pair, reference.pair_min_bytes_per_second, ""),
+        ("GPU pair, fastest", best.fastest_pair, reference.pair_max_bytes_per_second, ""),
+        ("all-reduce inside, bus", best.bus_inside, inside, "links of one GPU"),
+    ]
+    if reference.gpu_count == 0 and not host.gpus:
+        rates = []
     across = "all-reduce across, bus"
     rates += [
-        ("network, TCP", tcp, network, network_is if network else ""),
+        ("network, TCP", tcp, network, network_is),
         (across, best.bus_across, reference.network_bytes_per_second, "network"),
         ("RDMA", None, reference.rdma_bytes_per_second, ""),
         ("disk, sequential", best.disk, reference.remote_disk_bytes_per_second, "network disks"),
@@ -210,96 +207,87 @@ _ALL_REDUCE = 0.45
 """nccl-tests on healthy NVLink machines reach 60 to 80 % of the links' rate as bus bandwidth."""
 
 
+class _Promise(NamedTuple):
+    """What a link reaches, and what the type's has by the catalog."""
+
+    finding: str
+    says: str
+    """With ``{}`` for the rate."""
+    rate: Interval | None
+    about: str
+    promised: float | None
+    tolerance: float
+    """What protocols and libraries are known to cost."""
+    remark: str = ""
+
+
 def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) -> Iterator[Finding]:
     """Links of ``hosts[node]`` that carry less than a ``reference`` should."""
-    host = hosts[node]
-    best = measured_figures(hosts, node)
+    host, best = hosts[node], measured_figures(hosts, node)
     pcie = ("PCIe x16 in theory", reference.pcie_bytes_per_second, _PCIE_THEORY)
     if reference.pcie_measured_bytes_per_second is not None:
         pcie = ("host to GPU", reference.pcie_measured_bytes_per_second, _PUBLISHED)
-    yield from _shortfall_findings(
-        "slow-pcie",
-        "pinned copies to the slowest GPU reach",
-        best.host_to_gpu,
-        *pcie,
-        reference,
-        host,
-    )
-    for name, rate, promised in (
-        ("fastest", best.fastest_pair, reference.pair_max_bytes_per_second),
-        ("slowest", best.slowest_pair, reference.pair_min_bytes_per_second),
-    ):
-        says = f"the {name} pair of GPUs here reaches"
-        missing = ": links that the type can have are missing here"
-        pair = (f"{name} pair", promised, _ALL_REDUCE)
-        found = [
-            *_shortfall_findings("slow-pairs", says, rate, *pair, reference, host, remark=missing)
-        ]
-        yield from found
-        if found:  # where the fastest pair is too slow, the slowest is not reported
-            break
-    says = "all-reduce inside the machine reaches a bus bandwidth of"
-    inside = ("links of one GPU", reference.interconnect_bytes_per_second, _ALL_REDUCE)
-    yield from _shortfall_findings(
-        "slow-all-reduce", says, best.bus_inside, *inside, reference, host
-    )
-    models = [disk.model.lower() for disk in host.disks if disk.model is not None]
-    if not any(
-        word in model for model in models for word in ("instance storage", "local", "ephemeral")
-    ):
-        limits = ": the volume, or one reader, is what limits"
-        disk = ("network disks", reference.remote_disk_bytes_per_second, 0.20)
-        yield from _shortfall_findings(
-            "slow-disk", "sequential reads reach", best.disk, *disk, reference, host, remark=limits
+    pairs = [
+        _Promise(
+            "slow-pairs",
+            f"the {name} pair of GPUs here reaches {{}}",
+            rate,
+            f"{name} pair",
+            promised,
+            _ALL_REDUCE,
+            ": links that the type can have are missing here",
         )
+        for name, rate, promised in (
+            ("fastest", best.fastest_pair, reference.pair_max_bytes_per_second),
+            ("slowest", best.slowest_pair, reference.pair_min_bytes_per_second),
+        )
+    ]
+    inside = ("links of one GPU", reference.interconnect_bytes_per_second, _ALL_REDUCE)
+    says = "all-reduce inside the machine reaches a bus bandwidth of {}"
+    promises = [
+        _Promise("slow-pcie", "pinned copies to the slowest GPU reach {}", best.host_to_gpu, *pcie),
+        *pairs,
+        _Promise("slow-all-reduce", says, best.bus_inside, *inside),
+    ]
+    models = " ".join(disk.model.lower() for disk in host.disks if disk.model is not None)
+    if not any(word in models for word in ("instance storage", "local", "ephemeral")):
+        limits = ": the volume, or one reader, is what limits"
+        disk = ("network disks", reference.remote_disk_bytes_per_second, 0.20, limits)
+        promises.append(_Promise("slow-disk", "sequential reads reach {}", best.disk, *disk))
+    yield from _find_shortfalls(promises, reference, host)
+
+
+def _find_shortfalls(
+    promises: Iterable[_Promise], reference: Instance, host: Host | None = None
+) -> Iterator[Finding]:
+    """The findings about ``host``, or about all machines together: each once, e.g. of the fastest pair of GPUs.
+
+    Only if the whole interval lies below the fact less its tolerance.
+    """
+    found = set[str]()
+    for name, says, rate, about, promised, tolerance, remark in promises:
+        fact = fact_of(reference, about, promised, "bytes/s")
+        if name in found or rate is None or fact is None:
+            continue
+        if rate.is_below(fact.value, tolerance):
+            found.add(name)
+            reached = format_quantity(rate, "bytes/s") if host else format_bit_rate(rate)
+            should = format_fact(fact.value, "bytes/s") if host else format_bits(fact.value)
+            text = f"{says.format(reached)}; {fact.about}: {should} {format_origin(fact)}{remark}"
+            yield make_finding(host, name, text, rate, fact)
 
 
 def network_shortfalls(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
     """What the fastest pair of nodes, and all-reduce across all, reach of the type's network."""
     best = measured_figures(hosts, 0)
-    about = "sustained network"
-    promised = reference.network_bytes_per_second
+    promised = ("sustained network", reference.network_bytes_per_second)
+    says = f"all-reduce across {len(hosts)} nodes reaches a bus bandwidth of {{}}"  # of a ring, it cannot exceed it
+    promises = [_Promise("slow-all-reduce", says, best.bus_across, *promised, _ALL_REDUCE)]
     if best.network is not None:
-        how = " with one flow" if best.network.flows == 1 else f" with {best.network.flows} flows"
-        tcp = (best.network.best, about, promised, _TCP)
-        yield from _shortfall_findings(
-            "slow-network", "the network reaches", *tcp, reference, how=how, network=True
-        )
-    says = f"all-reduce across {len(hosts)} nodes reaches a bus bandwidth of"  # of a ring, it cannot exceed it
-    exchange = (best.bus_across, about, promised, _ALL_REDUCE)
-    yield from _shortfall_findings("slow-all-reduce", says, *exchange, reference, network=True)
-
-
-def _shortfall_findings(
-    name: str,
-    says: str,
-    rate: Interval | None,
-    about: str,
-    promised: float | None,
-    tolerance: float,
-    reference: Instance,
-    host: Host | None = None,
-    *,
-    how: str = "",
-    remark: str = "",
-    network: bool = False,
-) -> Iterator[Finding]:
-    """The finding that ``rate`` is below what the catalog has, about ``host``, or about all machines together.
-
-    Only if the whole interval lies below the fact less its tolerance: what protocols and libraries are known to cost.
-    """
-    fact = fact_of(reference, about, promised, "bytes/s")
-    if rate is None or fact is None or not rate.is_below(fact.value, tolerance):
-        return
-    reached = format_bit_rate(rate) if network else format_quantity(rate, "bytes/s")
-    should = format_bits(fact.value) if network else format_fact(fact.value, "bytes/s")
-    yield unlike_finding(
-        fact,
-        rate,
-        name,
-        f"{says} {reached}{how}; {fact.about}: {should} {format_origin(fact)}{remark}",
-        host,
-    )
+        how = "one flow" if best.network.flows == 1 else f"{best.network.flows} flows"
+        says = f"the network reaches {{}} with {how}"
+        promises.insert(0, _Promise("slow-network", says, best.network.best, *promised, _TCP))
+    yield from _find_shortfalls(promises, reference)
 
 
 # The nearest types

@@ -14,7 +14,7 @@ from stash.analysis.findings.machine import (
     Finding,
     fact_of,
     format_origin,
-    unlike_finding,
+    make_finding,
     working_gpus,
 )
 from stash.analysis.findings.rates import copy_rate, find_burst, gpu_index
@@ -50,7 +50,7 @@ def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[F
         )
         about = f"PCIe {gpu.pcie_max}, as the driver states it"
         fact = Fact(value=most, unit="bytes/s", about=about, source="PCI-SIG")
-        yield unlike_finding(fact, rate, "pcie-trained-down", text, host)
+        yield make_finding(host, "pcie-trained-down", text, rate, fact)
     yield from _shared_uplinks(host, host.links)
     yield from _uneven_pairs(host, host.links, reference)
     for read in host.links.reads:
@@ -63,7 +63,7 @@ def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[F
             f"then {format_quantity(end.later, 'bytes/s')}: the disk has a burst that ends"
         )
         fact = Fact(value=end.first.value, unit="bytes/s", about=f"the first {lasted}")
-        yield unlike_finding(fact, end.later, "disk-burst", text, host)
+        yield make_finding(host, "disk-burst", text, end.later, fact)
 
 
 def pcie_bytes_per_second(text: str | None) -> float | None:
@@ -132,7 +132,7 @@ def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
             f"{format_quantity(alone[worst], 'bytes/s')} alone"
         )
         fact = Fact(value=alone[worst].value, unit="bytes/s", about=f"{way} {worst} alone")
-        yield unlike_finding(fact, together[worst], "shared-uplink", text, host)
+        yield make_finding(host, "shared-uplink", text, together[worst], fact)
 
 
 def _behind_one_switch(host: Host, gpus: list[int]) -> list[tuple[list[int], bool]]:
@@ -185,4 +185,4 @@ def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Itera
     fact = best or Fact(
         value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}"
     )
-    yield unlike_finding(fact, rates[slow[0]], "uneven-pairs", text, host)
+    yield make_finding(host, "uneven-pairs", text, rates[slow[0]], fact)

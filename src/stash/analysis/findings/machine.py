@@ -49,13 +49,24 @@ class Finding(Record):
     fact: Fact | None = None
 
 
-def unlike_finding(
-    fact: Fact, measured: Interval, name: str, text: str, host: Host | None = None
+def make_finding(
+    host: Host | None,
+    name: str,
+    text: str,
+    measured: Interval | float | None = None,
+    fact: Fact | None = None,
+    unit: Unit | None = None,
 ) -> Finding:
-    """The finding that ``measured`` is not what ``fact`` says; about ``host``, or about several machines."""
-    hostname = None if host is None else host.hostname
+    """The finding about ``host``, or several machines; what is no interval was counted or reported, without spread."""
+    if isinstance(measured, (int, float)):
+        measured = Interval(value=measured, low=measured, high=measured)
     return Finding(
-        name=name, hostname=hostname, text=text, unit=fact.unit, measured=measured, fact=fact
+        name=name,
+        hostname=None if host is None else host.hostname,
+        text=text,
+        unit=unit if fact is None or measured is None else fact.unit,
+        measured=measured,
+        fact=fact,
     )
 
 
@@ -90,35 +101,28 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
     for gpu in host.gpus:
         if gpu.fault is not None:
             text = f"GPU {gpu.index} does not answer: the driver says {gpu.fault.rstrip('.')!r}"
-            yield Finding(name="lost-gpu", hostname=host.hostname, text=text)
-    limits = host.limits
-    if (
-        limits is not None
-        and limits.cpus is not None
-        and host.cores is not None
-        and limits.cpus < host.cores
-    ):
+            yield make_finding(host, "lost-gpu", text)
+    limits, cores, installed = host.limits, host.cores, host.memory_bytes
+    cpus = None if limits is None else limits.cpus
+    allowed = None if limits is None else limits.memory_bytes
+    if cpus is not None and cores is not None and cpus < cores:
         text = (
-            f"a control group allows {limits.cpus:g} CPUs of the {host.cores} cores: more processes than "
+            f"a control group allows {cpus:g} CPUs of the {cores} cores: more processes than "
             "that wait for each other"
         )
-        cores = Fact(value=host.cores, unit="count", about="cores this process may use")
-        yield unlike_finding(cores, exact_interval(limits.cpus), "cpu-limit", text, host)
-    allowed = limits.memory_bytes if limits is not None else None
-    installed = host.memory_bytes
+        fact = Fact(value=cores, unit="count", about="cores this process may use")
+        yield make_finding(host, "cpu-limit", text, cpus, fact)
     if allowed is not None and installed and allowed < installed:
         text = f"a control group allows {format_bytes(allowed)} of the {format_bytes(installed)} of memory"
-        memory = Fact(value=installed, unit="bytes", about="installed memory")
-        yield unlike_finding(memory, exact_interval(allowed), "memory-limit", text, host)
+        fact = Fact(value=installed, unit="bytes", about="installed memory")
+        yield make_finding(host, "memory-limit", text, allowed, fact)
     stolen = host.steal_fraction
     if stolen is not None and stolen > STEAL:
         text = (
             f"other tenants took {stolen:.1%} of the CPU time while this was measured (steal); expect slower "
             "and less even steps than on a dedicated machine"
         )
-        hostname = host.hostname
-        took = exact_interval(stolen)
-        yield Finding(name="steal", hostname=hostname, text=text, unit="fraction", measured=took)
+        yield make_finding(host, "steal", text, stolen, unit="fraction")
     if reference is not None:
         yield from _unlike_type(host, reference, catalog)
 
@@ -127,53 +131,43 @@ def _unlike_type(host: Host, reference: Instance, catalog: Catalog) -> Iterator[
     """What the machine is against what its type is: GPUs, cores, memory, RDMA."""
     gpus, source = working_gpus(host), f"(catalog of {reference.as_of}: {reference.source})"
     # a slice of one is a GPU to a driver
-    count = float(reference.devices) if reference.gpu_count else None
-    promised = fact_of(reference, "GPUs", count, "count")
-    if promised is not None and len(gpus) != promised.value:
-        text = f"{len(gpus)} GPUs work here, {reference.name} has {promised.value:g} {format_origin(promised)}"
-        yield unlike_finding(promised, exact_interval(float(len(gpus))), "gpu-count", text, host)
-    vcpus = fact_of(reference, "vCPUs", reference.vcpus, "count")
-    if vcpus is not None and host.cores is not None and host.cores != vcpus.value:
-        text = (
-            f"this process may use {host.cores} cores, {reference.name} has {vcpus.value:g} vCPUs "
-            f"{format_origin(vcpus)}"
-        )
-        yield unlike_finding(vcpus, exact_interval(host.cores), "vcpu-count", text, host)
+    devices = float(reference.devices) if reference.gpu_count else None
+    vcpus, here = reference.vcpus, host.cores
+    if devices is not None and len(gpus) != devices:
+        text = f"{len(gpus)} GPUs work here, {reference.name} has {devices:g} {source}"
+        fact = fact_of(reference, "GPUs", devices, "count")
+        yield make_finding(host, "gpu-count", text, len(gpus), fact)
+    if vcpus is not None and here is not None and here != vcpus:
+        text = f"this process may use {here} cores, {reference.name} has {vcpus:g} vCPUs {source}"
+        fact = fact_of(reference, "vCPUs", vcpus, "count")
+        yield make_finding(host, "vcpu-count", text, here, fact)
     models = ((gpu, model_of(gpu, catalog)) for gpu in gpus)
     others = Counter(
         gpu.name for gpu, model in models if model is not None and model != reference.gpu_model
     )
     if others and reference.gpu_model is not None:
-        here = join_names([f"{count} × {name}" for name, count in others.items()])
-        text = f"the GPUs are {here}, {reference.name} has {reference.gpu_model} {source}"
-        yield Finding(name="gpu-model", hostname=host.hostname, text=text)
+        names = join_names([f"{count} × {name}" for name, count in others.items()])
+        text = f"the GPUs are {names}, {reference.name} has {reference.gpu_model} {source}"
+        yield make_finding(host, "gpu-model", text)
     smallest = min((gpu.memory_bytes for gpu in gpus if gpu.memory_bytes is not None), default=None)
+    per_gpu = reference.gpu_memory_bytes
     for name, has, size, about, should in (
         ("memory", "this machine has", host.memory_bytes, "memory", reference.memory_bytes),
-        (
-            "gpu-memory",
-            "the smallest GPU has",
-            smallest,
-            "memory per GPU",
-            reference.gpu_memory_bytes,
-        ),
+        ("gpu-memory", "the smallest GPU has", smallest, "memory per GPU", per_gpu),
     ):
         fact = fact_of(reference, about, should, "bytes")
         if size is None or fact is None or abs(size / fact.value - 1) <= _MEMORY_TOLERANCE:
             continue
-        text = (
-            f"{has} {format_bytes(size)} of memory, {fact.about} is {format_fact(fact.value, 'bytes')} "
-            f"{format_origin(fact)}"
-        )
-        yield unlike_finding(fact, exact_interval(size), name, text, host)
+        text = f"{has} {format_bytes(size)} of memory, {fact.about} is {format_fact(fact.value, 'bytes')} {source}"
+        yield make_finding(host, name, text, size, fact)
     # Without any network interface seen nothing was looked at, so nothing can be missing.
     if reference.rdma and host.nics and not any(nic.rdma for nic in host.nics):
         text = (
             f"there is no RDMA device, {reference.name} can have one {source}: "
             "it may have to be chosen when the machine is rented, or its driver is missing"
         )
-        rdma = fact_of(reference, "RDMA", reference.rdma_bytes_per_second, "bytes/s")
-        yield Finding(name="no-rdma", hostname=host.hostname, text=text, fact=rdma)
+        fact = fact_of(reference, "RDMA", reference.rdma_bytes_per_second, "bytes/s")
+        yield make_finding(host, "no-rdma", text, fact=fact)
 
 
 def model_of(gpu: Gpu, catalog: Catalog) -> str | None:
@@ -190,11 +184,6 @@ def model_of(gpu: Gpu, catalog: Catalog) -> str | None:
 def working_gpus(host: Host) -> tuple[Gpu, ...]:
     """The GPUs that the driver could talk to."""
     return tuple(gpu for gpu in host.gpus if gpu.fault is None)
-
-
-def exact_interval(value: float) -> Interval:
-    """A counted or reported quantity, which has no spread."""
-    return Interval(value=value, low=value, high=value)
 
 
 # The network between machines
@@ -253,34 +242,32 @@ def network_findings(hosts: Sequence[Host]) -> Iterator[Finding]:
     fastest = network_reach(hosts)
     if fastest is None:
         return
-    one = fastest.one
-    best = fastest.best
-    flows = fastest.flows
+    one, best, flows = fastest.one, fastest.best, fastest.flows
     if one is not None and flows > 1 and one.slower_than(best, SEVERAL_HELP):
         text = (
             f"one TCP flow reaches {format_bit_rate(one)}, {flows} reach {format_bit_rate(best)} (node "
-            f"{fastest.source} to "
-            f"{fastest.target}): exchange over one connection leaves part of the network unused"
+            f"{fastest.source} to {fastest.target}): exchange over one connection leaves part of the network unused"
         )
         fact = Fact(value=best.value, unit="bytes/s", about=f"{flows} flows between the same nodes")
-        yield unlike_finding(fact, one, "one-flow", text)
+        yield make_finding(None, "one-flow", text, one, fact)
     # With several flows the machines and the wire show, with one flow its TCP window too.
     yield from _uneven_nodes(hosts, rates[max(rates)])
     host = hosts[fastest.source] if fastest.source < len(hosts) else None
     nic = claiming_interface(host) if host is not None else None
-    if nic is not None and nic.bytes_per_second is not None:
-        claim = nic.bytes_per_second
-        if best.is_above(claim):
-            end = "so the claim means nothing"
-        elif best.is_below(claim, _CLAIM_TOLERANCE):
-            end = f"less than the {format_bits(claim)} it claims: the network behind it is limited, shared or far away"
-        else:
-            return
+    if nic is None or nic.bytes_per_second is None:
+        return
+    claim = nic.bytes_per_second
+    end = ""
+    if best.is_above(claim):
+        end = "so the claim means nothing"
+    elif best.is_below(claim, _CLAIM_TOLERANCE):
+        end = f"less than the {format_bits(claim)} it claims: the network behind it is limited, shared or far away"
+    if end:
         text = (
             f"{nic.name} claims {format_bits(claim)} and TCP reaches {format_bit_rate(best)}, {end}"
         )
         fact = Fact(value=claim, unit="bytes/s", about=f"what {nic.name} claims")
-        yield unlike_finding(fact, best, "nic-claim", text, host)
+        yield make_finding(host, "nic-claim", text, best, fact)
 
 
 def _uneven_nodes(hosts: Sequence[Host], rates: Flows) -> Iterator[Finding]:
@@ -289,30 +276,21 @@ def _uneven_nodes(hosts: Sequence[Host], rates: Flows) -> Iterator[Finding]:
         return
     fastest, slow = uneven
     sound = {node for pair in rates if pair not in slow for node in pair}
-    blamed = [
-        node for node in sorted({node for pair in slow for node in pair}) if node not in sound
-    ]
-    names = [
-        f"{node} ({hosts[node].hostname})" if node < len(hosts) else str(node) for node in blamed
-    ]
-    who = f"node{'s' if len(blamed) > 1 else ''} {join_names(names)}"
-    verb = "have" if len(blamed) > 1 else "has"
-    start = (
-        f"{who} {verb} a slower network than the others"
-        if blamed
-        else "some nodes reach each other more slowly"
-    )
-    worst = slow[0]
+    blamed = sorted({node for pair in slow for node in pair} - sound)
+    known = {node: host for node, host in enumerate(hosts) if node in blamed}
+    names = [f"{node} ({known[node].hostname})" if node in known else str(node) for node in blamed]
+    start = "some nodes reach each other more slowly"
+    if blamed:
+        who, has = ("nodes", "have") if len(blamed) > 1 else ("node", "has")
+        start = f"{who} {join_names(names)} {has} a slower network than the others"
+    worst, best = rates[slow[0]], rates[fastest]
     text = (
-        f"{start}: {format_bit_rate(rates[worst])} from node {worst[0]} to {worst[1]}, "
-        f"{format_bit_rate(rates[fastest])} from node "
-        f"{fastest[0]} to {fastest[1]}; the slowest node sets the pace of every exchange"
+        f"{start}: {format_bit_rate(worst)} from node {slow[0][0]} to {slow[0][1]}, "
+        f"{format_bit_rate(best)} from node {fastest[0]} to {fastest[1]}; the slowest node sets the pace of every exchange"
     )
-    fact = Fact(
-        value=rates[fastest].value, unit="bytes/s", about=f"node {fastest[0]} to {fastest[1]}"
-    )
-    only = hosts[blamed[0]] if len(blamed) == 1 and blamed[0] < len(hosts) else None
-    yield unlike_finding(fact, rates[worst], "uneven-nodes", text, only)
+    fact = Fact(value=best.value, unit="bytes/s", about=f"node {fastest[0]} to {fastest[1]}")
+    only = known.get(blamed[0]) if len(blamed) == 1 else None
+    yield make_finding(only, "uneven-nodes", text, worst, fact)
 
 
 def claiming_interface(host: Host) -> Nic | None:

@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from stash.analysis.findings.machine import Fact, Finding, exact_interval, unlike_finding
+from stash.analysis.findings.machine import (
+    Fact,
+    Finding,
+    make_finding,
+    working_gpus,
+)
 from stash.analysis.findings.rates import burst_rates, gpu_index
 from stash.analysis.findings.standings import ERROR_RATE, FigureStanding, list_slow
 from stash.core.formatting import Unit, format_fact, format_quantity, join_names
@@ -99,11 +104,6 @@ def state_findings(host: Host) -> Iterator[Finding]:
     """What held the parts of one machine back, by the table; lost NVLinks, NUMA nodes out of reach, heat."""
     if host.links is None:
         return
-
-    def found(name: str, text: str, value: float | None = None, unit: Unit = "count") -> Finding:
-        measured = None if value is None else exact_interval(value)
-        return Finding(name=name, hostname=host.hostname, text=text, unit=unit, measured=measured)
-
     programs = join_names([f"{each.name} ({each.cores:.1f})" for each in host.programs])
     for state in host.links.states:
         words = {
@@ -116,39 +116,33 @@ def state_findings(host: Host) -> Iterator[Finding]:
         for check in STATE_CHECKS:
             if check.holds(state):
                 value = getattr(state, check.field, None)
-                yield found(check.name, check.text.format(value=value, **words), value, check.unit)
-    lanes = {
-        gpu.index: gpu.nvlinks for gpu in host.gpus if gpu.nvlinks is not None and gpu.fault is None
-    }
+                text = check.text.format(value=value, **words)
+                yield make_finding(host, check.name, text, value, unit=check.unit)
+    lanes = {gpu.index: gpu.nvlinks for gpu in working_gpus(host) if gpu.nvlinks is not None}
     most = max(lanes.values(), default=0)
     for index, count in lanes.items():
         if count < most:
             text = f"GPU {index} has {count} of the {most} NVLinks that the other GPUs here have"
-            yield found("lost-nvlinks", text, count)
+            yield make_finding(host, "lost-nvlinks", text, count, unit="count")
+    allowed = host.allowed_nodes
     for gpu in host.gpus:
-        if (
-            host.allowed_nodes
-            and gpu.numa_node is not None
-            and gpu.numa_node not in host.allowed_nodes
-        ):
+        if allowed and gpu.numa_node is not None and gpu.numa_node not in allowed:
             text = (
                 f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of others: "
                 "every copy crosses between sockets"
             )
-            yield found("far-numa", text)
+            yield make_finding(host, "far-numa", text, unit="count")
     for figure in host.links.figures:
         rates = burst_rates(figure)
-        if (
-            figure.device != "cpu"
-            and len(rates) > 2
-            and rates[0] > max(rates[1:])
-            and rates[0] > _WARM * rates[-1]
-        ):
-            first, last = format_fact(rates[0], figure.unit), format_fact(rates[-1], figure.unit)
-            whose = f"GPU {gpu_index(figure.device)} slows down as it gets warm"
-            yield found(
-                "slow-when-warm", f"{whose}: {figure.name} {first} at first, {last} at the end"
+        if figure.device == "cpu" or len(rates) < 3:
+            continue
+        if rates[0] > max(*rates[1:], _WARM * rates[-1]):
+            first, last = (format_fact(rates[at], figure.unit) for at in (0, -1))
+            text = (
+                f"GPU {gpu_index(figure.device)} slows down as it gets warm: {figure.name} {first} at first, "
+                f"{last} at the end"
             )
+            yield make_finding(host, "slow-when-warm", text, unit="count")
 
 
 def is_disturbed(host: Host) -> bool:
@@ -187,8 +181,8 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
             sure = "a data sheet proves little about one machine"
         text = f"{f'{member}: ' if member else ''}{named} (usual: {worst.about}; {sure})"
         fact = Fact(value=worst.usual, unit=worst.unit, about=worst.about)
-        yield unlike_finding(
-            fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host
+        yield make_finding(
+            host, "slow-part" if worst.peers else "below-sheet", text, worst.rate, fact
         )
     memory = _own_share(own, ("triad", "copy"))
     products = _own_share(own, ("gemm",))

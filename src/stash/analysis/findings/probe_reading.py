@@ -6,7 +6,7 @@ the same reading.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from stash.analysis.findings.against import (
@@ -81,45 +81,53 @@ def read_probe(
     # What is between nodes belongs to all of them: held to a type only if they are all of it.
     if types and types[0] is not None and all(reference == types[0] for reference in types):
         findings += network_shortfalls(hosts, types[0])
-    sheets = {
-        host.hostname: sheet for host in hosts if (sheet := _sheet_of(host, catalog)) is not None
-    }
-    like = [each for each in past if each.created != probe.created and are_alike(each, probe)]
-    like = [each for each in like if not any(map(is_disturbed, each.hosts))]
-    standing = compare_figures(every_link(hosts), [_past(each) for each in like], sheets)
+    standing = _stand_against_past(probe, catalog, past)
     findings += [finding for host in hosts for finding in standing_findings(host, standing)]
-    unlisted = {
-        host.instance
-        for host, known in zip(hosts, types, strict=True)
-        if host.instance and known is None
-    }
     return Reading(
         links=tuple(link for node, host in enumerate(hosts) for link in list_links(host, node)),
         exchanges=tuple(
             make_curve(exchange, host.hostname)
             for host in hosts
-            if host.links is not None
-            for exchange in host.links.exchanges
+            for exchange in (host.links.exchanges if host.links is not None else ())
         ),
         findings=tuple(findings),
         comparisons=tuple(comparisons),
         nearest=tuple(nearest),
-        notes=(
-            *(
-                f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may "
-                "add it)"
-                for name in sorted(unlisted)
-            ),
-            *(
-                f"GPU {gpu.index} is a slice, {gpu.name}: data sheets are of whole GPUs, so it is only compared with "
-                "other slices"
-                for host in hosts
-                for gpu in host.gpus
-                if "MIG" in gpu.name
-            ),
-        ),
+        notes=tuple(_list_notes(hosts, types)),
         standings=standing,
     )
+
+
+def _stand_against_past(
+    probe: Probe, catalog: Catalog, past: Sequence[Probe]
+) -> tuple[FigureStanding, ...]:
+    sheets = {
+        host.hostname: sheet
+        for host in probe.hosts
+        if (sheet := _sheet_of(host, catalog)) is not None
+    }
+    like = [
+        PastProbe(hostname=one.hosts[0].hostname, created=one.created, links=every_link(one.hosts))
+        for one in past
+        if one.created != probe.created
+        and are_alike(one, probe)
+        and not any(map(is_disturbed, one.hosts))
+    ]
+    return compare_figures(every_link(probe.hosts), like, sheets)
+
+
+def _list_notes(hosts: Sequence[Host], types: Sequence[Instance | None]) -> Iterator[str]:
+    known = zip(hosts, types, strict=True)
+    for name in sorted({h.instance for h, reference in known if h.instance and reference is None}):
+        yield (
+            f"the catalog does not know {name}, so nothing is compared with it (`stash catalog refresh` may "
+            "add it)"
+        )
+    for gpu in (gpu for host in hosts for gpu in host.gpus if "MIG" in gpu.name):
+        yield (
+            f"GPU {gpu.index} is a slice, {gpu.name}: data sheets are of whole GPUs, so it is only compared with "
+            "other slices"
+        )
 
 
 def are_alike(one: Probe, other: Probe) -> bool:
@@ -130,12 +138,6 @@ def are_alike(one: Probe, other: Probe) -> bool:
         return (host.instance, gpus) if host.instance else (host.cpu, host.cores, gpus)
 
     return [kind(host) for host in one.hosts] == [kind(host) for host in other.hosts]
-
-
-def _past(probe: Probe) -> PastProbe:
-    return PastProbe(
-        hostname=probe.hosts[0].hostname, created=probe.created, links=every_link(probe.hosts)
-    )
 
 
 def every_link(hosts: Sequence[Host]) -> tuple[Link, ...]:
@@ -180,10 +182,7 @@ def _sheet_of(host: Host, catalog: Catalog) -> GpuFacts | None:
 
 
 def _type_of(host: Host, catalog: Catalog) -> Instance | None:
-    if host.instance is not None:
-        for name in (
-            [f"{host.cloud}/{host.instance}", host.instance] if host.cloud else [host.instance]
-        ):
-            with suppress(UserError):
-                return catalog.instance(name)
+    for name in (f"{host.cloud}/{host.instance}", host.instance) if host.instance else ():
+        with suppress(UserError):
+            return catalog.instance(name)
     return None

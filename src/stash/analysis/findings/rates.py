@@ -7,16 +7,16 @@ nothing; knows nothing of what a machine should reach.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from stash.core.formatting import Unit
 from stash.core.intervals import Interval, median_interval, overall_interval
 from stash.core.records.base import Record
-from stash.core.records.host import Copy, DiskRead, Exchange, Host, PartFigure, Timing
+from stash.core.records.host import Copy, DiskRead, Exchange, Host, Links, PartFigure, Timing
 from stash.core.units import format_count
 
 # Links
@@ -81,23 +81,22 @@ def exchange_rate(exchange: Exchange) -> tuple[int, Interval] | None:
 
     Of GPUs the largest one that was measured; on CPUs 16 MiB, since how far a sweep gets depends on who disturbs it.
     """
-    fits = [
-        each
-        for each in exchange.timings
-        if exchange.backend == "nccl" or each.bytes <= _CPU_MESSAGE
-    ]
+    fits = (t for t in exchange.timings if exchange.backend == "nccl" or t.bytes <= _CPU_MESSAGE)
     timing = max(fits, key=lambda timing: timing.bytes, default=None)
-    rates = sorted(_repetition_rates([timing]), reverse=True) if timing is not None else []
+    rates = _repetition_rates([timing]) if timing is not None else []
     if timing is None or not rates:
         return None
-    half = median_interval(rates[: max(3, len(rates) // 2)])
-    value = float(np.quantile(rates, 0.75))
-    low, high = (
-        None if end is None else limit(end, value)
-        for end, limit in ((half.low, min), (half.high, max))
-    )
-    found = Interval(value=value, low=low, high=high, repetitions=len(rates))
+    found = _of_faster_half(rates, float(np.quantile(rates, 0.75)))
+    found = found.model_copy(update={"repetitions": len(rates)})
     return timing.bytes, found.scale(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0)
+
+
+def _of_faster_half(rates: Sequence[float], value: float) -> Interval:
+    """``value``, with the interval of the median of the faster half, which holds it."""
+    half = median_interval(sorted(rates, reverse=True)[: max(3, len(rates) // 2)])
+    low = None if half.low is None else min(half.low, value)
+    high = None if half.high is None else max(half.high, value)
+    return half.model_copy(update={"value": value, "low": low, "high": high})
 
 
 def figure_rate(figure: PartFigure) -> Interval | None:
@@ -105,16 +104,10 @@ def figure_rate(figure: PartFigure) -> Interval | None:
 
     Of three bursts that is the median. The interval is that of the median of the faster half.
     """
-    rates = sorted(burst_rates(figure), reverse=True)
-    if not rates:
-        return None
-    value = rates[min(1, len(rates) - 1)]
-    half = median_interval(rates[: max(3, len(rates) // 2)])
-    if half.low is None or half.high is None or len(rates) == 2:
-        return half
-    return half.model_copy(
-        update={"value": value, "low": min(half.low, value), "high": max(half.high, value)}
-    )
+    rates = burst_rates(figure)
+    if len(rates) < 3:
+        return median_interval(rates) if rates else None
+    return _of_faster_half(rates, sorted(rates)[-2])
 
 
 def sustained_figure(figure: PartFigure) -> float | None:
@@ -137,62 +130,48 @@ def own_rate(figure: PartFigure) -> float | None:
 
 def list_links(host: Host, node: int = 0) -> tuple[Link, ...]:
     """Every link of one host that was measured, in the order of its records."""
-    if host.links is None:
-        return ()
-    found: list[Link] = []
+    links = () if host.links is None else _links_of(host.hostname, node, host.links)
+    return tuple(link for link in links if link is not None)
 
-    def add(
-        part: str,
-        group: str,
-        member: str,
-        rate: Interval | None,
-        unit: Unit = "bytes/s",
-        **more: float | None,
-    ) -> None:
-        if rate is not None:
-            names = {
-                "hostname": host.hostname,
-                "node": node,
-                "part": part,
-                "group": group,
-                "member": member,
-            }
-            found.append(Link(**names, unit=unit, rate=rate, **more))
 
-    for figure in host.links.figures:
+def _links_of(hostname: str, node: int, links: Links) -> Iterator[Link | None]:
+    def link(
+        part: str, group: str, rate: Interval | None, member: str = "", **more: Any
+    ) -> Link | None:
+        names = {"hostname": hostname, "node": node, "part": part, "group": group, "member": member}
+        return None if rate is None else Link(**{"unit": "bytes/s", **names, **more}, rate=rate)
+
+    for figure in links.figures:
         number = gpu_index(figure.device)
-        how = ", all at once" if figure.together else ""
-        member = "" if number is None else f"GPU {number}"
-        more = {"sustained": sustained_figure(figure), "own": own_rate(figure)}
-        add("compute", f"{figure.name}{how}", member, figure_rate(figure), figure.unit, **more)
-    for copy in host.links.copies:
-        how = (", pageable" if copy.pinned is False else "") + (
-            ", all at once" if copy.together else ""
+        yield link(
+            "compute",
+            figure.name + (", all at once" if figure.together else ""),
+            figure_rate(figure),
+            "" if number is None else f"GPU {number}",
+            unit=figure.unit,
+            sustained=sustained_figure(figure),
+            own=own_rate(figure),
         )
+    for copy in links.copies:
         source, target = gpu_index(copy.source), gpu_index(copy.target)
-        if source is None and target is None:
-            group, member = "host memory", ""
-        elif source is None:
-            group, member = "host to GPU", f"GPU {target}"
-        elif target is None:
-            group, member = "GPU to host", f"GPU {source}"
-        else:
-            group, member = "GPU to GPU", f"{source} to {target}"
-        add("copies", group + how, member, copy_rate(copy))
-    for stream in host.links.streams:
-        flows = format_count(stream.flows, "flow")
-        add(
-            "streams",
-            f"TCP, {flows}",
-            f"node {stream.source} to {stream.target}",
-            rate_of(stream.timings),
-        )
-    for read in host.links.reads:
+        group, member = {
+            (True, True): ("host memory", ""),
+            (True, False): ("host to GPU", f"GPU {target}"),
+            (False, True): ("GPU to host", f"GPU {source}"),
+            (False, False): ("GPU to GPU", f"{source} to {target}"),
+        }[source is None, target is None]
+        group += ", pageable" if copy.pinned is False else ""
+        group += ", all at once" if copy.together else ""
+        yield link("copies", group, copy_rate(copy), member)
+    for stream in links.streams:
+        between = f"node {stream.source} to {stream.target}"
+        group = f"TCP, {format_count(stream.flows, 'flow')}"
+        yield link("streams", group, rate_of(stream.timings), between)
+    for read in links.reads:
         where = "cold" if read.cold else "page cache"
         where = "direct" if read.direct else where
         readers = "" if read.readers == 1 else f", {read.readers} readers"
-        add("reads", f"{read.pattern} reads, {where}{readers}", "", read_rate(read))
-    return tuple(found)
+        yield link("reads", f"{read.pattern} reads, {where}{readers}", read_rate(read))
 
 
 def gpu_index(device: str) -> int | None:
