@@ -25,7 +25,7 @@ from stash.core.errors import UserError
 from stash.core.formatting import join_names
 from stash.core.ledger_rows import FORWARD, INPUT, OPTIMIZER
 from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
-from stash.predict.changes import BALANCED, Alteration
+from stash.predict.changes import BALANCED, Alteration, Times
 from stash.predict.cluster_sources import usable_memory
 from stash.predict.loading import dataset_bytes
 from stash.predict.mesh_shapes import division_of, iter_meshes
@@ -278,7 +278,7 @@ def network_remedies(case: Case) -> list[Remedy]:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
         found.append(
-            _predicted_remedy(case, rented, Alteration(network_times=2.0), name="faster-network")
+            _predicted_remedy(case, rented, Alteration(network=Times(2.0)), name="faster-network")
         )
     return [*found, _larger_batch(case)]
 
