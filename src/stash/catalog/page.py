@@ -19,7 +19,7 @@ from stash.ui.terminal import Listing
 from stash.ui.terminal import make_listing as fitted
 
 if TYPE_CHECKING:
-    from stash.catalog.facts import GpuFacts, Instance, Offer
+    from stash.catalog.facts import Instance, Offer
     from stash.catalog.offers import Catalog, OfferFilter
 
 _UNKNOWN = "?"
@@ -139,7 +139,23 @@ def sheet(known: Catalog, name: str) -> Page:
         return _instance_sheet(known, known.instance(name))
     except UserError as unknown:
         try:
-            return _gpu_sheet(known.gpu(name))
+            gpu = known.gpu(name)
+            rows = [
+                ("architecture", gpu.architecture or "unknown"),
+                ("fp32", _tera(gpu.fp32_flops_per_second)),
+                ("fp16, bf16 tensor", _tera(gpu.tensor_fp16_flops_per_second)),
+                ("tf32 tensor", _tera(gpu.tensor_tf32_flops_per_second)),
+                ("fp16, no tensor", _tera(gpu.fp16_flops_per_second)),
+                ("memory", _bytes(gpu.memory_bytes)),
+                ("memory bandwidth", _rate(gpu.memory_bytes_per_second)),
+                ("NVLink, one way", _rate(gpu.nvlink_bytes_per_second)),
+                ("PCIe", gpu.pcie or "unknown"),
+                ("power", "unknown" if gpu.watts is None else f"{gpu.watts:g} W"),
+                ("released", "unknown" if gpu.release_year is None else str(gpu.release_year)),
+                ("facts from", f"{gpu.source} (compiled {gpu.as_of})"),
+                *([("notes", gpu.notes)] if gpu.notes else []),
+            ]
+            return _sheet(gpu.name, rows)
         except UserError as error:
             if "variants" in str(error):
                 raise
@@ -191,25 +207,6 @@ def _instance_sheet(known: Catalog, instance: Instance) -> Page:
     facts.append(("facts from", f"{instance.source} (compiled {instance.as_of})"))
     facts += [("notes", instance.notes)] if instance.notes else []
     return _sheet(f"{instance.name}, {instance.cloud}", facts)
-
-
-def _gpu_sheet(gpu: GpuFacts) -> Page:
-    rows = [
-        ("architecture", gpu.architecture or "unknown"),
-        ("fp32", _tera(gpu.fp32_flops_per_second)),
-        ("fp16, bf16 tensor", _tera(gpu.tensor_fp16_flops_per_second)),
-        ("tf32 tensor", _tera(gpu.tensor_tf32_flops_per_second)),
-        ("fp16, no tensor", _tera(gpu.fp16_flops_per_second)),
-        ("memory", _bytes(gpu.memory_bytes)),
-        ("memory bandwidth", _rate(gpu.memory_bytes_per_second)),
-        ("NVLink, one way", _rate(gpu.nvlink_bytes_per_second)),
-        ("PCIe", gpu.pcie or "unknown"),
-        ("power", "unknown" if gpu.watts is None else f"{gpu.watts:g} W"),
-        ("released", "unknown" if gpu.release_year is None else str(gpu.release_year)),
-        ("facts from", f"{gpu.source} (compiled {gpu.as_of})"),
-        *([("notes", gpu.notes)] if gpu.notes else []),
-    ]
-    return _sheet(gpu.name, rows)
 
 
 def _gpus(item: Instance) -> str:

@@ -16,6 +16,7 @@ from stash.core.intervals import Interval
 from stash.core.version import __version__
 from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
+from stash.plan.bounds import Measure
 from stash.plan.candidates import resolve_names
 from stash.plan.evaluation import Evaluation
 from stash.plan.ranking import Standings, difference
@@ -30,7 +31,7 @@ from stash.plan.records import (
     Relaxation,
     RentalPlan,
 )
-from stash.plan.search import CandidateSet, Measure, PlanProblem
+from stash.plan.search import CandidateSet, PlanProblem
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
 from stash.predict.draws import intervals, least_certain
@@ -327,9 +328,9 @@ def _assumptions(
     if any(chain.shape.nodes[-1] > 1 for chain in candidates.chains):
         yield problem.transport_note
     if len(problem.bases) > 1:
-        used = {chain.rentable.key: chain.shape.key.base for chain in candidates.chains}
-        for number, file in enumerate(files):
-            count = sum(1 for each in used.values() if each == number)
+        used = {chain.rentable.key: chain.shape.base for chain in candidates.chains}
+        for base, file in zip(problem.bases, files, strict=True):
+            count = sum(each is base for each in used.values())
             yield f"{count} of {len(used)} types are forecast from {file}, the profile nearest to them"
     if unlisted:
         yield f"{unlisted} more types are proven worse and not listed (--explain-type names one)"

@@ -28,13 +28,23 @@ def print_answer(
     store: str | None,
 ) -> None:
     """Print the step of a profile's job as ``wanted``, or its curve ``over`` ranges; raises UserError."""
+    from stash.analysis.attribution import attribute
+    from stash.catalog.layers import load
+    from stash.predict.forecasting import base_of
     from stash.predict.mesh_shapes import ALL
+    from stash.store.storing import profile_of
 
-    base = _load_base(run, store)
+    profile, _ = profile_of(run, store)
+    base = base_of(profile, attribute(profile, run), catalog=load, clusters=_load_cluster)
     if over or wanted.mesh == ALL:
         _print_sweep(base, wanted, over, output, json)
     else:
-        _print_forecast(base, wanted, json)
+        from stash.report.output import print_output
+        from stash.whatif.answers import answer_question
+        from stash.whatif.page import document, page
+
+        answer = answer_question(base, wanted)
+        print_output(document(answer) if json else page(answer))
 
 
 def print_power_limit(run: str, watts: float, json: bool, store: str | None) -> None:
@@ -50,16 +60,6 @@ def print_power_limit(run: str, watts: float, json: bool, store: str | None) -> 
     print_output(document(answer) if json else page(answer))
 
 
-def _load_base(run: str, store: str | None) -> Base:
-    from stash.analysis.attribution import attribute
-    from stash.catalog.layers import load
-    from stash.predict.forecasting import base_of
-    from stash.store.storing import profile_of
-
-    profile, _ = profile_of(run, store)
-    return base_of(profile, attribute(profile, run), catalog=load, clusters=_load_cluster)
-
-
 def _load_cluster(file: str) -> Target:
     """Machines that were probed; raises UserError."""
     from stash.core.artefact import PROBE_SUFFIX, load_probe
@@ -69,15 +69,6 @@ def _load_cluster(file: str) -> Target:
     if not path.name.endswith(PROBE_SUFFIX):
         raise UserError(f"--cluster {file} is no *{PROBE_SUFFIX}; `stash probe` writes one")
     return target_of_probe(load_probe(path))
-
-
-def _print_forecast(base: Base, wanted: Alteration, json: bool) -> None:
-    from stash.report.output import print_output
-    from stash.whatif.answers import answer_question
-    from stash.whatif.page import document, page
-
-    answer = answer_question(base, wanted)
-    print_output(document(answer) if json else page(answer))
 
 
 def _print_sweep(
