@@ -19,7 +19,7 @@ from stash.core.formatting import (
 )
 from stash.core.intervals import Interval
 from stash.core.units import format_count, round_to_sum
-from stash.plan.explained import derivation, settings_text
+from stash.plan.explained import derivation, settings_text, used_fact
 from stash.plan.hourly_prices import RECENT_DAYS, is_contract_price, is_recent
 from stash.plan.plan_charts import (
     EVIDENCE,
@@ -325,10 +325,7 @@ def _why(choice: Choice) -> str:
     text = f"{choice.why} (with {changed})" if changed else choice.why
     if choice.seconds.half_width is not None:
         return text
-    facts = (fact for stall in choice.stalls for fact in stall.facts)
-    unknown = why_no_interval(
-        (fact.about, fact.origin, fact.low is not None, fact.source) for fact in facts
-    )
+    unknown = why_no_interval(used_fact(fact) for stall in choice.stalls for fact in stall.facts)
     return text if unknown is None else f"{text}; {unknown}"
 
 

@@ -23,7 +23,7 @@ from stash.core.units import format_count
 from stash.plan.bill import BillFacts
 from stash.plan.bounds import LowerBounds, Measure
 from stash.plan.candidates import Market, Rentable, build_market
-from stash.plan.evaluation import FLOOR, WHOLE, CandidateChain, Evaluation, Evaluator
+from stash.plan.evaluation import WHOLE, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import IN_BUDGET, IN_TIME, Constraints, Goal, Unranked
 from stash.plan.settings import (
     PROFILED,
@@ -204,10 +204,6 @@ class PlanProblem:
 
 # The exact search
 
-_ALIKE = 1.02
-"""Bounds of one chain this close count as equal when it is decided which node count to forecast first: the smallest,
-as its forecast raises those of all others. Only the order depends on it."""
-
 
 def can_keep_limits(goal: Goal | None, least: LowerBounds) -> NDArray[np.bool_]:
     """Which node counts may keep the goal's deadline and budget with its confidence, ``[node counts]``.
@@ -285,7 +281,7 @@ def iter_ascending(
         if now > keys[number]:
             keys[number] = now
             continue
-        place = _next_number(chain, values, open_, now)
+        place = int(np.flatnonzero(open_ & (values == now))[0])
         if chain.stage[place] < WHOLE:
             evaluator.advance(chain, place)
             continue
@@ -295,15 +291,3 @@ def iter_ascending(
             soonest = evaluation.seconds
             keys[fastest >= soonest] = np.inf
         yield evaluation
-
-
-def _next_number(
-    chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float
-) -> int:
-    """The node count to look at: that of the least bound, or a smaller one that would raise it."""
-    best = int(np.flatnonzero(open_ & (values == now))[0])
-    if chain.stage[best] != FLOOR:
-        return best
-    alike = open_ & (values <= now * _ALIKE) & (chain.stage == FLOOR)
-    alike &= chain.shape.nodes >= min(chain.onward_from, int(chain.shape.nodes[best]))
-    return int(np.flatnonzero(alike)[0])

@@ -85,7 +85,6 @@ class ExchangeModel:
         self._stalls = {name: breakdown.stall(name) for name in EXCHANGE_STALLS}
         self.work, self._step = exchange_of(profile), breakdown.step_seconds
         self.more_ranks = MoreRanks(profile, self._step, draws)
-        self._errors: dict[float, Array] = {}
         self._one_node: dict[tuple[object, ...], Fabric] = {}
         self._of_a_node: dict[tuple[object, ...], Array] = {}
         self._last: dict[tuple[str, int], tuple[Target, ExchangeChanges, PredictedStalls]] = {}
@@ -365,10 +364,8 @@ class ExchangeModel:
 
     def _model_error(self, spread: float) -> Array:
         """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
-        if spread not in self._errors:
-            error = np.exp(spread * self._draws.normals("error of the exchange model"))
-            self._errors[spread] = error / error.mean()
-        return self._errors[spread]
+        error = np.exp(spread * self._draws.normals("error of the exchange model"))
+        return np.asarray(error / error.mean(), np.float64)
 
     def _job(self) -> StepExchange:
         if self.work is None:

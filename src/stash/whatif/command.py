@@ -80,10 +80,10 @@ def _print_sweep(
     from stash.report.output import file_of, print_output
     from stash.whatif.page import sweep_document
     from stash.whatif.sweep import SweptOption, axes, meshes, sweep
-    from stash.whatif.sweep_page import page, show_sweep
+    from stash.whatif.sweep_page import page
 
     target = None if output is None else output_file(output, "", output.suffix)
-    name, measured, typed = base.profile.workload.name, base.breakdown, wanted.texts
+    name, typed = base.profile.workload.name, wanted.texts
     if wanted.mesh == ALL:
         points = meshes(base, wanted)
         if not json:
@@ -96,9 +96,7 @@ def _print_sweep(
     else:
         found = axes(over)
         points = sweep(base, wanted, found)
-    shown = page(
-        show_sweep(name, typed, found, points, measured.samples_per_second, measured.step_seconds)
-    )
+    shown = page(name, typed, found, points, base.breakdown)
     if target is not None:
         write_output(target, file_of(shown, target.suffix.lower()))
     print_output(sweep_document(name, typed, found, points) if json else shown)
