@@ -83,22 +83,14 @@ def left_out(counts: Mapping[str, int]) -> str:
     return f"{total} {'offer' if total == 1 else 'offers'} left out: {listed}"
 
 
-class Dropped(NamedTuple):
-    """What there would be without one wish."""
-
-    option: str
-    offers: tuple[Offer, ...]
-    """Cheapest first."""
-
-
 class Nothing(NamedTuple):
     """Why no offer fits."""
 
     kind: str
     is_known: bool
     """Whether there are offers of the kind."""
-    nearest: tuple[Dropped, ...]
-    """Each wish that lets something through when it alone is dropped."""
+    nearest: tuple[tuple[str, tuple[Offer, ...]], ...]
+    """Each wish that lets something through when it alone is dropped, and what: the cheapest first."""
 
 
 def explain_nothing(known: Catalog, wish: OfferFilter) -> Nothing:
@@ -111,10 +103,8 @@ def explain_nothing(known: Catalog, wish: OfferFilter) -> Nothing:
         )
 
     options = list(dict.fromkeys(_OPTIONS[name] for name in given))
-    found = [Dropped(option, query_without([option])) for option in options]
-    return Nothing(
-        wish.kinds[0], bool(query_without(options)), tuple(each for each in found if each.offers)
-    )
+    found = tuple((option, offers) for option in options if (offers := query_without([option])))
+    return Nothing(wish.kinds[0], bool(query_without(options)), found)
 
 
 def nothing_text(nothing: Nothing) -> str:
