@@ -59,15 +59,6 @@ def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch, cap
     assert "say it with --network" in out
 
 
-def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch, capsys):
-    assert run(monkeypatch, "cpu.stash.json", "--sweep", "nodes=1..2", "--json") == 0
-    one, two = json.loads(capsys.readouterr().out)["points"]
-    assert one["values"] == {"nodes": "1"}
-    assert one["forecast"]["step_seconds"]["value"] == pytest.approx(0.2)
-    assert two["forecast"] is None
-    assert "network" in two["why"]
-
-
 def test_a_curve_is_drawn_into_a_file(monkeypatch, files):
     for ending in ("svg", "html"):
         assert (
