@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -183,43 +183,32 @@ def _check_limits(options: CheckOptions) -> _Checked:
             "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
         )
     runs = {name: find_run(name, options.store) for name in (*options.files, *options.against)}
-    if all(isinstance(run.artefact, Trace) for run in runs.values()):
-        return _check_traces(
-            options,
-            {name: run.artefact for name, run in runs.items()},
-            limits,
-            tolerances,
-            requirements,
+    recorded = {name: run.artefact for name, run in runs.items() if isinstance(run.artefact, Trace)}
+    if len(recorded) == len(runs):
+        from stash.analysis.traced_sides import traces_held, traces_not_slower, traces_required
+
+        traces, before = (
+            [recorded[name] for name in names] for names in (options.files, options.against)
         )
-    profiles = {name: require_profile(name, runs[name]) for name in options.files}
-    baseline = {name: require_profile(name, runs[name]) for name in options.against}
+        return traces[0].workload, [
+            *(traces_required(requirement, traces) for requirement in requirements),
+            *(traces_held(limit, traces) for limit in limits),
+            *(traces_not_slower(tolerance, before, traces) for tolerance in tolerances),
+        ]
+    profiles, baseline = (
+        {name: require_profile(name, runs[name]) for name in names}
+        for names in (options.files, options.against)
+    )
     workload = next(iter(profiles.values())).workload.name
-    return workload, _decide_limits(profiles, limits, requirements, baseline, tolerances)
+    return workload, _judge_profiles(profiles, baseline, limits, tolerances, requirements)
 
 
-def _check_traces(
-    options: CheckOptions,
-    runs: Mapping[str, Any],
-    limits: Sequence[Limit],
-    tolerances: Sequence[Tolerance],
-    requirements: Sequence[Requirement],
-) -> _Checked:
-    from stash.analysis.traced_sides import traces_held, traces_not_slower, traces_required
-
-    traces, before = ([runs[name] for name in names] for names in (options.files, options.against))
-    return traces[0].workload, [
-        *(traces_required(requirement, traces) for requirement in requirements),
-        *(traces_held(limit, traces) for limit in limits),
-        *(traces_not_slower(tolerance, before, traces) for tolerance in tolerances),
-    ]
-
-
-def _decide_limits(
+def _judge_profiles(
     profiles: Mapping[str, Profile],
-    limits: Sequence[Limit],
-    requirements: Sequence[Requirement],
     baseline: Mapping[str, Profile],
+    limits: Sequence[Limit],
     tolerances: Sequence[Tolerance],
+    requirements: Sequence[Requirement],
 ) -> list[Decision]:
     """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
     from stash.analysis.attribution import attribute
@@ -234,9 +223,9 @@ def _decide_limits(
             code="different_jobs",
         )
     runs = [attribute(profile, name) for name, profile in profiles.items()]
-    sides = comparable_sides(baseline, profiles) if baseline else None
-    return [
-        *(check_requirement(requirement, profiles) for requirement in requirements),
-        *(judge_limit(limit, runs) for limit in limits),
-        *(not_slower(tolerance, *sides) for tolerance in tolerances if sides is not None),
-    ]
+    decisions = [check_requirement(requirement, profiles) for requirement in requirements]
+    decisions += [judge_limit(limit, runs) for limit in limits]
+    if baseline:
+        sides = comparable_sides(baseline, profiles)
+        decisions += [not_slower(tolerance, *sides) for tolerance in tolerances]
+    return decisions

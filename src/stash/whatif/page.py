@@ -84,7 +84,7 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     if answer.as_measured:
         rate = f", {format_pace(was)} samples/s" if was else ""
         return f"That is what was measured: a step of {before}{rate}."
-    longer = answer.forecast.breakdown.step_seconds / answer.measured.step_seconds - 1
+    longer = answer.forecast.breakdown.step.value / answer.measured.step.value - 1
     text = f"The step would take {after} instead of {before} ({longer:+.1%})"
     if was and would:
         times = (
