@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from typing import Any
 
 import numpy as np
 
@@ -190,17 +191,7 @@ def recommend(
     candidates = problem.candidates(constraints).with_lateness_priced()
     standings = ranking.rank_candidates(candidates, candidates.evaluator.goal, listed)
     taken, warned = policy_notes(plan)
-    draws, chosen = problem.bases[0].draws, standings.chosen
-    feasible, unsure = standings.feasible, standings.infeasible
-    risk = experiment = None
-    exchanges: tuple[str, ...] = ()
-    relaxations: tuple[Relaxation, ...] = ()
-    if chosen is None:
-        relaxations = find_relaxations(problem, candidates, goal, constraints)
-    else:
-        risk = regret.measure_risk(goal, chosen, feasible)
-        experiment = regret.find_experiment(goal, chosen, feasible, unsure)
-        exchanges = ranking.certainty_prices(candidates, goal, chosen, feasible[1:])
+    draws = problem.bases[0].draws
     return RentalPlan(
         stash_version=__version__,
         created=now.isoformat(),
@@ -210,10 +201,7 @@ def recommend(
         constraints=constraints,
         choices=tuple(_make_choices(goal, standings)),
         unranked=(*candidates.unranked, *candidates.evaluator.unknown.values()),
-        risk=risk,
-        experiment=experiment,
-        exchanges=exchanges,
-        relaxations=relaxations,
+        **_advise(problem, candidates, goal, constraints, standings),
         assumptions=(*taken, *_assumptions(problem, candidates, bill, files, standings.unlisted)),
         warnings=warned,
         weighed=candidates.combinations,
@@ -221,6 +209,25 @@ def recommend(
         seed=draws.seed,
         draws=draws.count,
     )
+
+
+def _advise(
+    problem: PlanProblem,
+    candidates: CandidateSet,
+    goal: Goal,
+    constraints: Constraints,
+    standings: Standings,
+) -> dict[str, Any]:
+    """Fields of a plan: what the choice risks and what would make it surer, or what to loosen where there is none."""
+    chosen, feasible = standings.chosen, standings.feasible
+    if chosen is None:
+        return {"relaxations": find_relaxations(problem, candidates, goal, constraints)}
+    unsure = standings.infeasible
+    return {
+        "risk": regret.measure_risk(goal, chosen, feasible),
+        "experiment": regret.find_experiment(goal, chosen, feasible, unsure),
+        "exchanges": ranking.certainty_prices(candidates, goal, chosen, feasible[1:]),
+    }
 
 
 def _make_choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
