@@ -23,6 +23,14 @@ def run(monkeypatch, *words):
     return commands.run(monkeypatch, "whatif", *words)
 
 
+@pytest.mark.parametrize("option", ["--network", "--disk"])
+def test_a_multiple_of_what_was_profiled_is_a_change(monkeypatch, capsys, option):
+    assert run(monkeypatch, "gpu.stash.json", option, "2x", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["changes"] == {option.removeprefix("--"): "2x"}
+    assert found["forecast"]["step_seconds"]["value"] < found["measured"]["step_seconds"]["value"]
+
+
 def test_the_document_adds_up(monkeypatch, capsys):
     assert run(monkeypatch, "gpu.stash.json", "--nodes", "8", "--network", "100gbit", "--json") == 0
     found = json.loads(capsys.readouterr().out)
