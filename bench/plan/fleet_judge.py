@@ -70,8 +70,8 @@ def fleet_catalog() -> Catalog:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "the emulated fleet"
         file.write_text(yaml.safe_dump({"instances": listed}))
-        placed = own.load_own_file(file).place_entries({})
-    return Catalog((), tuple(placed.instances.values()), placed.prices, ("the emulated fleet",))
+        instances, prices = own.load_own_file(file).place_entries({})
+    return Catalog((), tuple(instances.values()), prices, ("the emulated fleet",))
 
 
 def goals(base: Base, confidence: float | None) -> list[Goal]:

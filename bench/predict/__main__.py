@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bench.machine import arguments
 from bench.predict import (
-    epochs,
     gpus,
     growth,
     power,
@@ -25,7 +24,6 @@ SECTIONS = (
     testbed.section,
     gpus.section,
     scaling.section,
-    epochs.section,
     power.section,
 )
 
@@ -38,7 +36,6 @@ def rules_table() -> str:
         *published.throughputs(),
         *growth.predictions(),
         *scaling.predictions(),
-        *epochs.predictions(),
         *power.predictions(),
     ]
     text = (

@@ -20,6 +20,42 @@ _WIGGLE = (-0.002, 0.002, -0.001, 0.001, 0.0, 0.0)
 """Of rounds' steps."""
 
 
+def _workload(name: str, step: float, batch: int, parameters: float, precision: str) -> Workload:
+    gradients = tuple(
+        Gradient(
+            name=f"layer{number}",
+            bytes=int(parameters * 4 / _GRADIENTS),
+            ready_seconds=float(share * step),
+        )
+        for number, share in enumerate(np.linspace(*_READY, _GRADIENTS))
+    )
+    return Workload(
+        command=("train.py",),
+        name=f"unpublished {name}",
+        batch=batch,
+        gradients=gradients,
+        parameters=int(parameters),
+        parameter_bytes=int(4 * parameters),
+        precision=precision,
+    )
+
+
+def _blocks(step: float, batch: int, rungs: tuple[str, ...], ranks: int) -> tuple[Block, ...]:
+    return tuple(
+        Block(
+            round=number,
+            rung=rung,
+            rank=rank,
+            steps=10,
+            seconds=10 * step * (1 + wiggle),
+            samples=10 * batch,
+        )
+        for number, wiggle in enumerate(_WIGGLE)
+        for rung in rungs
+        for rank in range(1 if rung == "solo" else ranks)
+    )
+
+
 def published_profile(
     name: str,
     gpu: GpuFacts,
@@ -33,43 +69,14 @@ def published_profile(
     """``step`` in seconds, ``batch`` in samples of a rank."""
     ranks = nodes * devices
     rungs = ("solo", "crowd", "node", "cluster")[: 1 if ranks == 1 else 3 if nodes == 1 else 4]
-    gradients = tuple(
-        Gradient(
-            name=f"layer{number}",
-            bytes=int(parameters * 4 / _GRADIENTS),
-            ready_seconds=float(share * step),
-        )
-        for number, share in enumerate(np.linspace(*_READY, _GRADIENTS))
-    )
     cards = tuple(
         Gpu(index=number, name=gpu.name, memory_bytes=int(gpu.memory_bytes or 0))
         for number in range(devices)
     )
-    blocks = tuple(
-        Block(
-            round=number,
-            rung=rung,
-            rank=rank,
-            steps=10,
-            seconds=10 * step * (1 + wiggle),
-            samples=10 * batch,
-        )
-        for number, wiggle in enumerate(_WIGGLE)
-        for rung in rungs
-        for rank in range(1 if rung == "solo" else ranks)
-    )
     return Profile(
         stash_version="0",
         created=f"{CREATED}T00:00:00+00:00",
-        workload=Workload(
-            command=("train.py",),
-            name=f"unpublished {name}",
-            batch=batch,
-            gradients=gradients,
-            parameters=int(parameters),
-            parameter_bytes=int(4 * parameters),
-            precision=precision,
-        ),
+        workload=_workload(name, step, batch, parameters, precision),
         hosts=tuple(Host(hostname=f"node{node}", gpus=cards) for node in range(nodes)),
         ranks=tuple(
             Rank(
@@ -84,7 +91,7 @@ def published_profile(
         settings=Settings(
             precision=0.02, budget_seconds=60.0, rungs=rungs, isolated=False, why="published"
         ),
-        blocks=blocks,
+        blocks=_blocks(step, batch, rungs, ranks),
         memory=(
             Memory(rank=0, allocated_bytes=int(10**9 + 8 * parameters)),
         ),  # gradients, too: any batch fits

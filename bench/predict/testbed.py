@@ -32,7 +32,7 @@ from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
 from stash.core.redaction import redact_artefact
 from stash.core.units import parse_rate
-from stash.predict.changes import Alteration
+from stash.predict.changes import Alteration, Times
 from stash.predict.draws import Array, Draws
 from stash.predict.forecast import StallDraws
 from stash.predict.forecasting import base_of, stall_draws
@@ -93,7 +93,7 @@ def _networks() -> Iterator[Configuration]:
         name = f"{nodes} x {rate}, {bucket} MiB"
         changes = Alteration(
             nodes=None if nodes == NODES[0] else nodes,
-            network_times=None if near == rate else parse_rate(rate) / parse_rate(near),
+            network=None if near == rate else Times(parse_rate(rate) / parse_rate(near)),
             bucket=None if bucket == BUCKETS[1] else float(bucket * MIB),
         )
         case = Case(name, _unknown, LAYERS, nodes=nodes, network=rate, bucket_mb=bucket)
@@ -112,7 +112,7 @@ def _nodes_of_two() -> Iterator[Configuration]:
         name = f"{nodes} x 2 devices, {rate}"
         changes = Alteration(
             nodes=None if nodes == 2 else nodes,
-            network_times=None if rate == "400mbit" else parse_rate(rate) / parse_rate("400mbit"),
+            network=None if rate == "400mbit" else Times(parse_rate(rate) / parse_rate("400mbit")),
         )
         case = Case(
             name,
@@ -136,7 +136,7 @@ def _disks() -> Iterator[Configuration]:
         if not seen and (batch == 8) == (disk in ("20MB/s", "80MB/s")) and workers != 1:
             continue  # each disk with each number of workers, and each batch with each disk: half of the product
         changes = Alteration(
-            disk_times=None if disk == "20MB/s" else parse_rate(disk) / parse_rate("20MB/s"),
+            disk=None if disk == "20MB/s" else Times(parse_rate(disk) / parse_rate("20MB/s")),
             workers=None if workers == 1 else workers,
             batch=None if batch == 4 else batch,
         )

@@ -12,7 +12,7 @@ from stash.analysis.bubble import Seen
 from stash.analysis.step_times import UNEQUAL
 from stash.core.errors import UserError
 from stash.core.units import format_bits, format_bytes
-from stash.predict.changes import Alteration
+from stash.predict.changes import Alteration, Times
 from stash.predict.mesh_shapes import division_of, iter_meshes
 
 _WORTH_A_MESH = 0.05
@@ -50,7 +50,7 @@ def network_remedies(case: Case) -> Iterator[Remedy]:
     speed = case.breakdown.communication.wire_bytes_per_second
     if speed:
         rented = f"Rent a network that carries twice as much ({format_bits(2 * speed)} as all-reduce sees it)"
-        yield case.forecast_remedy(rented, Alteration(network_times=2.0), "faster-network")
+        yield case.forecast_remedy(rented, Alteration(network=Times(2.0)), "faster-network")
     yield _larger_batch(case)
 
 

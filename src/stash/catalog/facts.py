@@ -25,7 +25,6 @@ from stash.core.units import find_nearest
 PriceKind = Literal["on-demand", "spot", "prior", "reserved"]
 """``prior`` is an on-demand price of an earlier date; it stays as history. ``reserved`` is one of capacity that
 the user has reserved, and there is only so much of it."""
-KINDS: tuple[PriceKind, ...] = ("on-demand", "spot", "prior", "reserved")
 
 CatalogLayer = Literal["shipped", "snapshot", "user"]
 """Where an instance is described first of all: in Stash itself, in a refreshed snapshot, or in the user's file."""
@@ -47,6 +46,76 @@ Architecture = Literal[
     "CDNA3",
     "CDNA4",
 ]
+
+
+# Sources date a price by a day, a month or a year, or not at all: an age is a range of days, never a guess within it.
+
+_DATE = re.compile(r"[0-9]{4}(-(?!00)[0-9]{2}(-(?!00)[0-9]{2})?)?")
+OLD_DAYS = 90
+"""Clouds change prices about this often; gpuhunt and SkyPilot publish theirs daily."""
+
+
+class Age(NamedTuple):
+    """Days since a price was asked: between ``least`` and ``most``, which are equal where the day is known."""
+
+    least: int
+    most: int
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it may be older than ``OLD_DAYS``."""
+        return self.most > OLD_DAYS
+
+    @property
+    def days(self) -> int | None:
+        """The days, where they are known exactly."""
+        return self.least if self.least == self.most else None
+
+
+@lru_cache(maxsize=1024)
+def price_age(as_of: str | None, today: date) -> Age | None:
+    """The age of a price of the ISO date ``as_of``, which may be a month or a year; ``None`` if it is undated.
+
+    Of a period that is not over yet, only its days until ``today`` count.
+    """
+    if as_of is None:
+        return None
+    first, last = _period(as_of)
+    return Age(max(0, (today - last).days), (today - first).days)
+
+
+def is_date(text: str) -> bool:
+    """Whether ``text`` is an ISO date, a month or a year, as ``price_age`` takes it."""
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        _period(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _date(given: object) -> str | None:
+    text = given.isoformat() if isinstance(given, date) else str(given)
+    if given is not None and not is_date(text):
+        raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
+    return None if given is None else text
+
+
+Date = Annotated[str | None, BeforeValidator(_date)]
+"""As people write it in a file: a day, a month or a year."""
+
+
+def _period(as_of: str) -> tuple[date, date]:
+    """Its first and its last day; raises ValueError where there are none."""
+    year, *rest = map(int, as_of.split("-"))
+    month, day = (*rest, 0, 0)[:2]
+    first = date(year, month or 1, day or 1)
+    last_month = month or 12
+    return first, date(year, last_month, day or calendar.monthrange(year, last_month)[1])
+
+
+# GPUs, instances and prices
 
 
 class GpuFacts(Record):
@@ -158,8 +227,8 @@ class Price(NamedTuple):
     instance: str
     region: str | None
     kind: PriceKind
-    dollars_per_hour: float
-    as_of: str | None
+    dollars_per_hour: Annotated[float, Field(gt=0, lt=1e9)]
+    as_of: Date
     source: str
     notes: str
     own: bool = False
@@ -225,73 +294,6 @@ def found_by_name(name: str, gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
     if not exact and len(of_model) == 1:
         return of_model
     return exact or [gpu for gpu in known if words and words <= name_words(gpu.name)]
-
-
-# Sources date a price by a day, a month or a year, or not at all: an age is a range of days, never a guess within it.
-
-_DATE = re.compile(r"[0-9]{4}(-(?!00)[0-9]{2}(-(?!00)[0-9]{2})?)?")
-OLD_DAYS = 90
-"""Clouds change prices about this often; gpuhunt and SkyPilot publish theirs daily."""
-
-
-class Age(NamedTuple):
-    """Days since a price was asked: between ``least`` and ``most``, which are equal where the day is known."""
-
-    least: int
-    most: int
-
-    @property
-    def is_old(self) -> bool:
-        """Whether it may be older than ``OLD_DAYS``."""
-        return self.most > OLD_DAYS
-
-    @property
-    def days(self) -> int | None:
-        """The days, where they are known exactly."""
-        return self.least if self.least == self.most else None
-
-
-@lru_cache(maxsize=1024)
-def price_age(as_of: str | None, today: date) -> Age | None:
-    """The age of a price of the ISO date ``as_of``, which may be a month or a year; ``None`` if it is undated.
-
-    Of a period that is not over yet, only its days until ``today`` count.
-    """
-    if as_of is None:
-        return None
-    first, last = _period(as_of)
-    return Age(max(0, (today - last).days), (today - first).days)
-
-
-def is_date(text: str) -> bool:
-    """Whether ``text`` is an ISO date, a month or a year, as ``price_age`` takes it."""
-    if not _DATE.fullmatch(text):
-        return False
-    try:
-        _period(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _date(given: object) -> str | None:
-    text = given.isoformat() if isinstance(given, date) else str(given)
-    if given is not None and not is_date(text):
-        raise ValueError(f"{text!r} is not a date; write it like 2026-11-01")
-    return None if given is None else text
-
-
-Date = Annotated[str | None, BeforeValidator(_date)]
-"""As people write it in a file: a day, a month or a year."""
-
-
-def _period(as_of: str) -> tuple[date, date]:
-    """Its first and its last day; raises ValueError where there are none."""
-    year, *rest = map(int, as_of.split("-"))
-    month, day = (*rest, 0, 0)[:2]
-    first = date(year, month or 1, day or 1)
-    last_month = month or 12
-    return first, date(year, last_month, day or calendar.monthrange(year, last_month)[1])
 
 
 # ``STASH_HOME`` wins over ``XDG_CACHE_HOME`` and ``XDG_CONFIG_HOME``, which win over ``~/.cache`` and ``~/.config``.

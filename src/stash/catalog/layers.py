@@ -7,12 +7,12 @@ only fills in what is still unknown, because published price lists round memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from stash.catalog import facts, own, shipped, snapshot
-from stash.catalog.facts import GpuFacts, Instance, Offer, Price, slice_gpu
+from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, slice_gpu
 from stash.catalog.links import fill_links
 from stash.catalog.offers import Answer, Catalog, OfferFilter
 from stash.catalog.own import OwnFile
@@ -29,12 +29,9 @@ def load(instances: Path | None = None) -> Catalog:
     ``instances`` is a file of the user's own (default: ``~/.config/stash/instances.yaml`` if it exists). Raises
     UserError when it or the snapshot is damaged, or when it was named and is not there.
     """
-    chosen = (
-        own.load_own_file(instances)
-        if instances is not None
-        else own.read_if_there(facts.own_file())
-    )
-    return merge(snapshot.load_snapshot(facts.snapshot_file()), chosen)
+    file = facts.own_file() if instances is None else instances
+    mine = own.load_own_file(file) if instances is not None or file.exists() else None
+    return merge(snapshot.load_snapshot(facts.snapshot_file()), mine)
 
 
 def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
@@ -46,17 +43,17 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
         _fill_in(known, part.instances, gpus)
     if mine:
         gpus |= {gpu.name: gpu for gpu in mine.gpus}
-        placed = mine.place_entries(known)
-        for key, instance in placed.instances.items():
+        instances, own_prices = mine.place_entries(known)
+        for key, instance in instances.items():
             known[key] = _override(known.get(key), instance)
     prices: Sequence[Price] = shipped.prices()
     if parts:
         prices = _renew_prices(prices, [price for part in parts for price in part.prices])
     if mine:
         # where the user names a price of a type, those of the other layers go
-        named = {(price.cloud, price.instance, price.kind) for price in placed.prices}
+        named = {(price.cloud, price.instance, price.kind) for price in own_prices}
         prices = [
-            *placed.prices,
+            *own_prices,
             *(price for price in prices if (price.cloud, price.instance, price.kind) not in named),
         ]
     whole = [
@@ -79,18 +76,14 @@ def _fill_in(
         old = known.get(key)
         if old is None:
             # a model of one variant: the list's name for it is exact
-            known[key] = (
-                instance.model_copy(update={"gpu": instance.gpu_model})
-                if instance.gpu_model in gpus
-                else instance
-            )
+            exact = {"gpu": instance.gpu_model} if instance.gpu_model in gpus else {}
+            known[key] = instance.model_copy(update=exact)
             continue
-        new = {name: getattr(instance, name) for name in fields if getattr(old, name) is None}
-        new = {name: value for name, value in new.items() if value is not None}
+        there = instance.model_dump(include=set(fields), exclude_none=True)
+        new = {name: there[name] for name in fields if name in there and getattr(old, name) is None}
         if new and old.gpu_count != 0:
-            known[key] = old.model_copy(
-                update={**new, "source": f"{old.source}; {instance.source}: {', '.join(new)}"}
-            )
+            source = f"{old.source}; {instance.source}: {', '.join(new)}"
+            known[key] = old.model_copy(update={**new, "source": source})
 
 
 _ABOUT = {"as_of", "source", "layer"}
@@ -102,55 +95,36 @@ def _override(old: Instance | None, mine: Instance) -> Instance:
     """``old`` with what the user's file says; its source and date stay where that is nothing of the hardware."""
     if old is None:
         return mine
-    given = (
-        mine.model_fields_set
-        if mine.model_fields_set - _NO_FACTS
-        else mine.model_fields_set - _ABOUT
-    )
+    given = mine.model_fields_set
+    given = given if given - _NO_FACTS else given - _ABOUT
     return old.model_copy(update={name: getattr(mine, name) for name in given})
 
 
 def _renew_prices(lower: Iterable[Price], upper: Sequence[Price]) -> list[Price]:
-    """``lower`` beneath ``upper``; a hidden on-demand price becomes prior, other hidden ones go.
+    """``lower`` beneath ``upper``; an on-demand price that was renewed becomes prior, other renewed ones go.
 
     One that did not change tells how long it has held, so it goes only where its date, or its region, is unknown.
     """
-    is_hidden = _hiding(upper)
-    on_demand: dict[Key, list[Price]] = {}
+    newest: dict[tuple[str, str, PriceKind], list[Price]] = {}
     for price in upper:
-        if price.kind == "on-demand":
-            on_demand.setdefault((price.cloud, price.instance), []).append(price)
+        newest.setdefault((price.cloud, price.instance, price.kind), []).append(price)
     kept: list[Price] = []
     for price in lower:
-        if not is_hidden(price):
+        is_current = price.kind != "prior"
+        alike = newest.get((price.cloud, price.instance, price.kind), []) if is_current else []
+        newer = [each for each in alike if price.region in (None, each.region)]
+        dated = price.region is not None and price.as_of is not None
+        others = [
+            each
+            for each in newer
+            if abs(each.dollars_per_hour / price.dollars_per_hour - 1) > _SAME
+            or (dated and each.as_of != price.as_of)
+        ]
+        if not newer:
             kept.append(price)
-        elif price.kind == "on-demand":
-            newer = on_demand[price.cloud, price.instance]
-            same = [each for each in newer if price.region is None or each.region == price.region]
-            if all(_replaces(each, price) for each in same):
-                kept.append(price._replace(kind="prior"))
+        elif price.kind == "on-demand" and len(others) == len(newer):
+            kept.append(price._replace(kind="prior"))
     return [*upper, *kept]
-
-
-def _replaces(newer: Price, price: Price) -> bool:
-    """Whether ``price`` is another than ``newer``, or the same one of an earlier day."""
-    if abs(newer.dollars_per_hour / price.dollars_per_hour - 1) > _SAME:
-        return True
-    return price.region is not None and price.as_of is not None and newer.as_of != price.as_of
-
-
-def _hiding(upper: Iterable[Price]) -> Callable[[Price], bool]:
-    """Whether a current price's instance, kind and region (any, if it is unknown) are those of one of ``upper``."""
-    there = {(price.cloud, price.instance, price.kind, price.region) for price in upper}
-    anywhere = {(cloud, instance, kind) for cloud, instance, kind, _ in there}
-
-    def is_hidden(price: Price) -> bool:
-        place = price.cloud, price.instance, price.kind
-        if price.kind == "prior":
-            return False
-        return place in anywhere if price.region is None else (*place, price.region) in there
-
-    return is_hidden
 
 
 @lru_cache(maxsize=1)

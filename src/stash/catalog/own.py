@@ -28,6 +28,7 @@ from stash.core.user_files import UserFile, load, quantity
 
 ON_PREMISE = "on-premise"
 MAX_MACHINES = 16_384
+Key = tuple[str, str]
 
 
 def _countable(given: float | None) -> float | None:
@@ -108,14 +109,6 @@ class _Content(_Entry):
 
 
 @dataclass(frozen=True)
-class Placed:
-    """The file's instances by (cloud, name), holding only the fields it gives, and its prices."""
-
-    instances: Mapping[tuple[str, str], Instance]
-    prices: tuple[Price, ...]
-
-
-@dataclass(frozen=True)
 class OwnFile:
     """A checked file of the user's."""
 
@@ -124,59 +117,44 @@ class OwnFile:
     entries: tuple[OwnInstance, ...]
     known_gpus: Mapping[str, GpuFacts]
 
-    def place_entries(self, known: Mapping[tuple[str, str], Instance]) -> Placed:
-        """Find the cloud of every entry: its own, else that of a known instance of this name, else on-premise.
+    def place_entries(
+        self, known: Mapping[Key, Instance]
+    ) -> tuple[dict[Key, Instance], tuple[Price, ...]]:
+        """Its instances by (cloud, name), holding only the fields it gives, and its prices.
 
-        Both names are taken in any case, as they are everywhere else.
+        An entry's cloud is its own, else that of a known instance of this name, else on-premise. Both names are taken
+        in any case, as they are everywhere else.
         """
         keys = {(cloud.lower(), name.lower()): (cloud, name) for cloud, name in known}
         clouds = {name: cloud for cloud, name in reversed(list(keys))}
         written = {cloud.lower(): cloud for cloud in (ON_PREMISE, *(cloud for cloud, _ in known))}
-        instances: dict[tuple[str, str], Instance] = {}
+        instances: dict[Key, Instance] = {}
         prices: list[Price] = []
         for entry in self.entries:
             called = entry.name.lower()
             cloud = entry.cloud or clouds.get(called, ON_PREMISE)
             key = keys.get((cloud.lower(), called), (written.get(cloud.lower(), cloud), entry.name))
             instances[key] = _instance(entry, key, self.path, self.known_gpus, known.get(key))
-            asked: tuple[tuple[PriceKind, float | None], ...] = (
-                ("on-demand", entry.price),
-                ("spot", entry.spot_price),
-                ("reserved", entry.reserved_price),
-            )
-            source = entry.source or str(self.path)
-            notes = entry.notes or ""
+            source, notes = entry.source or str(self.path), entry.notes or ""
             prices += [
                 Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
-                for kind, dollars in asked
-                if dollars is not None
+                for field, kind in _PRICES.items()
+                if (dollars := getattr(entry, field)) is not None
             ]
-        return Placed(instances, tuple(prices))
-
-
-def read_if_there(path: Path) -> OwnFile | None:
-    """The file at ``path`` or ``None``; raises UserError when there is one with a mistake in it."""
-    return load_own_file(path) if path.exists() else None
+        return instances, tuple(prices)
 
 
 def load_own_file(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
     file = load(path, _Content, "the instances file", "see docs/how-to/own-instances.md")
     gpus = tuple(_gpu(gpu, path) for gpu in file.content.gpus)
-    twice = next(
-        (
-            number
-            for number, gpu in enumerate(gpus)
-            if gpu.name in {one.name for one in gpus[:number]}
-        ),
-        None,
-    )
-    if twice is not None:
-        raise file.mistake(
-            ("gpus", twice, "name"), f"there are two GPUs called {gpus[twice].name!r}"
-        )
+    names: set[str] = set()
+    for number, gpu in enumerate(gpus):
+        if gpu.name in names:
+            raise file.mistake(("gpus", number, "name"), f"there are two GPUs called {gpu.name!r}")
+        names.add(gpu.name)
     known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
-    seen: set[tuple[str, str]] = set()
+    seen: set[Key] = set()
     for number, entry in enumerate(file.content.instances):
         key = ((entry.cloud or "").lower(), entry.name.lower())
         if key in seen:
@@ -193,23 +171,29 @@ def load_own_file(path: Path) -> OwnFile:
     return OwnFile(path, gpus, file.content.instances, known)
 
 
+_TOGETHER = (
+    ("reserved_price", "reserved_count", "4"),
+    ("reserved_count", "reserved_price", "$7.10/h"),
+)
+_PRICES: dict[str, PriceKind] = {
+    "price": "on-demand",
+    "spot_price": "spot",
+    "reserved_price": "reserved",
+}
 _ORDERED = (("pair_min", "pair_max"), ("network", "network_burst"))
 """Fields of which the first is never above the second."""
 
 
 def _check_entry(entry: OwnInstance, number: int, file: UserFile[_Content]) -> None:
     """Raise UserError for fields that contradict each other, or mean nothing alone."""
-    for name, other, like in (
-        ("reserved_price", "reserved_count", "4"),
-        ("reserved_count", "reserved_price", "$7.10/h"),
-    ):
-        if getattr(entry, name) is not None and getattr(entry, other) is None:
+    given = entry.model_dump(exclude_none=True)
+    for name, other, like in _TOGETHER:
+        if name in given and other not in given:
             raise file.mistake(("instances", number, name), f"needs {other} as well, like {like}")
     for less, more in _ORDERED:
-        low = getattr(entry, less)
-        high = getattr(entry, more)
-        if low is not None and high is not None and low > high:
-            why = f"is above {more} ({format_rate(low)} and {format_rate(high)}); swap them, or leave one out"
+        if less in given and more in given and given[less] > given[more]:
+            rates = f"{format_rate(given[less])} and {format_rate(given[more])}"
+            why = f"is above {more} ({rates}); swap them, or leave one out"
             raise file.mistake(("instances", number, less), why)
 
 
@@ -234,11 +218,8 @@ def _gpu(gpu: OwnGpu, path: Path) -> GpuFacts:
 
 
 _RENAMED = {
-    "gpu_count": "gpu_count",
     "gpu_memory": "gpu_memory_bytes",
-    "vcpus": "vcpus",
     "memory": "memory_bytes",
-    "interconnect": "interconnect",
     "interconnect_bandwidth": "interconnect_bytes_per_second",
     "pair_min": "pair_min_bytes_per_second",
     "pair_max": "pair_max_bytes_per_second",
@@ -249,24 +230,21 @@ _RENAMED = {
     "local_disk": "local_disk_bytes",
     "remote_disk": "remote_disk_bytes_per_second",
     "count": "owned_count",
-    "reserved_count": "reserved_count",
-    "notes": "notes",
 }
+"""Fields that have another name in the catalog; others are called alike, or no fact of the machine."""
+_ELSEWHERE = {"name", "cloud", "gpu", "region", *_PRICES, "as_of", "source"}
 
 
 def _instance(
     entry: OwnInstance,
-    key: tuple[str, str],
+    key: Key,
     path: Path,
     known: Mapping[str, GpuFacts],
     old: Instance | None,
 ) -> Instance:
     """Only the fields that the entry gives are set, so that the others can come from ``old``, of a lower layer."""
-    given: dict[str, Any] = {
-        field: getattr(entry, name)
-        for name, field in _RENAMED.items()
-        if getattr(entry, name) is not None
-    }
+    fields = entry.model_dump(exclude=_ELSEWHERE, exclude_none=True)
+    given: dict[str, Any] = {_RENAMED.get(name, name): value for name, value in fields.items()}
     if entry.rdma is not None:
         given["rdma"] = True
     if entry.gpu is not None:
@@ -281,9 +259,5 @@ def _instance(
         if size is not None and (old is None or old.gpu != given["gpu"]):
             # A part of a GPU has that part of its memory.
             given.setdefault("gpu_memory_bytes", size * min(1.0, count))
-    about = {
-        "as_of": entry.as_of or "undated",
-        "source": entry.source or str(path),
-        "layer": "user",
-    }
-    return Instance(cloud=key[0], name=key[1], **about, **given)
+    as_of, source = entry.as_of or "undated", entry.source or str(path)
+    return Instance(cloud=key[0], name=key[1], as_of=as_of, source=source, layer="user", **given)

@@ -19,7 +19,7 @@ from stash.ui.terminal import Listing
 from stash.ui.terminal import make_listing as fitted
 
 if TYPE_CHECKING:
-    from stash.catalog.facts import GpuFacts, Instance, Offer
+    from stash.catalog.facts import Instance, Offer
     from stash.catalog.offers import Catalog, OfferFilter
 
 _UNKNOWN = "?"
@@ -83,22 +83,14 @@ def left_out(counts: Mapping[str, int]) -> str:
     return f"{total} {'offer' if total == 1 else 'offers'} left out: {listed}"
 
 
-class Dropped(NamedTuple):
-    """What there would be without one wish."""
-
-    option: str
-    offers: tuple[Offer, ...]
-    """Cheapest first."""
-
-
 class Nothing(NamedTuple):
     """Why no offer fits."""
 
     kind: str
     is_known: bool
     """Whether there are offers of the kind."""
-    nearest: tuple[Dropped, ...]
-    """Each wish that lets something through when it alone is dropped."""
+    nearest: tuple[tuple[str, tuple[Offer, ...]], ...]
+    """Each wish that lets something through when it alone is dropped, and what: the cheapest first."""
 
 
 def explain_nothing(known: Catalog, wish: OfferFilter) -> Nothing:
@@ -111,10 +103,8 @@ def explain_nothing(known: Catalog, wish: OfferFilter) -> Nothing:
         )
 
     options = list(dict.fromkeys(_OPTIONS[name] for name in given))
-    found = [Dropped(option, query_without([option])) for option in options]
-    return Nothing(
-        wish.kinds[0], bool(query_without(options)), tuple(each for each in found if each.offers)
-    )
+    found = tuple((option, offers) for option in options if (offers := query_without([option])))
+    return Nothing(wish.kinds[0], bool(query_without(options)), found)
 
 
 def nothing_text(nothing: Nothing) -> str:
@@ -139,7 +129,23 @@ def sheet(known: Catalog, name: str) -> Page:
         return _instance_sheet(known, known.instance(name))
     except UserError as unknown:
         try:
-            return _gpu_sheet(known.gpu(name))
+            gpu = known.gpu(name)
+            rows = [
+                ("architecture", gpu.architecture or "unknown"),
+                ("fp32", _tera(gpu.fp32_flops_per_second)),
+                ("fp16, bf16 tensor", _tera(gpu.tensor_fp16_flops_per_second)),
+                ("tf32 tensor", _tera(gpu.tensor_tf32_flops_per_second)),
+                ("fp16, no tensor", _tera(gpu.fp16_flops_per_second)),
+                ("memory", _bytes(gpu.memory_bytes)),
+                ("memory bandwidth", _rate(gpu.memory_bytes_per_second)),
+                ("NVLink, one way", _rate(gpu.nvlink_bytes_per_second)),
+                ("PCIe", gpu.pcie or "unknown"),
+                ("power", "unknown" if gpu.watts is None else f"{gpu.watts:g} W"),
+                ("released", "unknown" if gpu.release_year is None else str(gpu.release_year)),
+                ("facts from", f"{gpu.source} (compiled {gpu.as_of})"),
+                *([("notes", gpu.notes)] if gpu.notes else []),
+            ]
+            return _sheet(gpu.name, rows)
         except UserError as error:
             if "variants" in str(error):
                 raise
@@ -191,25 +197,6 @@ def _instance_sheet(known: Catalog, instance: Instance) -> Page:
     facts.append(("facts from", f"{instance.source} (compiled {instance.as_of})"))
     facts += [("notes", instance.notes)] if instance.notes else []
     return _sheet(f"{instance.name}, {instance.cloud}", facts)
-
-
-def _gpu_sheet(gpu: GpuFacts) -> Page:
-    rows = [
-        ("architecture", gpu.architecture or "unknown"),
-        ("fp32", _tera(gpu.fp32_flops_per_second)),
-        ("fp16, bf16 tensor", _tera(gpu.tensor_fp16_flops_per_second)),
-        ("tf32 tensor", _tera(gpu.tensor_tf32_flops_per_second)),
-        ("fp16, no tensor", _tera(gpu.fp16_flops_per_second)),
-        ("memory", _bytes(gpu.memory_bytes)),
-        ("memory bandwidth", _rate(gpu.memory_bytes_per_second)),
-        ("NVLink, one way", _rate(gpu.nvlink_bytes_per_second)),
-        ("PCIe", gpu.pcie or "unknown"),
-        ("power", "unknown" if gpu.watts is None else f"{gpu.watts:g} W"),
-        ("released", "unknown" if gpu.release_year is None else str(gpu.release_year)),
-        ("facts from", f"{gpu.source} (compiled {gpu.as_of})"),
-        *([("notes", gpu.notes)] if gpu.notes else []),
-    ]
-    return _sheet(gpu.name, rows)
 
 
 def _gpus(item: Instance) -> str:

@@ -161,7 +161,7 @@ def parse_gpuhunt(
         model = re.sub(r"-(\d+GB|MEGA)$", "", row["gpu_name"].upper()) or None
         name = row["instance_name"]
         if (
-            _is_tpu(row["gpu_name"])
+            bool(re.match(r"tpu|v\d(litepod|p|e)?-\d|inferentia|trainium", row["gpu_name"].lower()))
             or row.get("gpu_vendor") == "google"
             or _OTHERWISE_SOLD.search(row.get("flags", ""))
         ):
@@ -198,10 +198,6 @@ def skypilot_gpu(instance: Instance) -> str:
         return "H100-MEGA"
     large = instance.gpu_model == "A100" and (instance.gpu_memory_bytes or 0) > 60 * 2**30
     return "A100-80GB" if large else instance.gpu_model or ""
-
-
-def _is_tpu(name: str) -> bool:
-    return bool(re.match(r"tpu|v\d(litepod|p|e)?-\d|inferentia|trainium", name.lower()))
 
 
 def _number(text: str) -> float | None:

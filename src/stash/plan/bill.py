@@ -285,27 +285,23 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
     left = []
     if facts.start_seconds is None:
         left.append("how long machines take to start is not counted (--start 5m)")
+    no_rate = "for want of a rate (--download 500MB/s)"
     if facts.image_bytes is None:
         left.append("pulling an image is not counted (--image-size 20GB)")
     elif facts.download_bytes_per_second is None:
-        left.append("pulling the image is not counted, for want of a rate (--download 500MB/s)")
+        left.append(f"pulling the image is not counted, {no_rate}")
     if facts.dataset_bytes is None:
         left.append("getting the data to the machines is not counted: their size was not given")
     elif facts.download_bytes_per_second is None:
-        left.append(
-            "getting the data to the machines is not counted, for want of a rate (--download 500MB/s)"
-        )
+        left.append(f"getting the data to the machines is not counted, {no_rate}")
     if not first_epoch:
         left.append(
             "the first epoch is taken to be as fast as the others, though its data are not in memory yet"
         )
     rented = [rental for rental in rentals if rental.price.paid_as != "own"]
     clouds = sorted({rental.cloud for rental in rented})
-    unrounded = [
-        name
-        for name in clouds
-        if name not in facts.tariffs or not facts.tariffs[name].billed_by_seconds
-    ]
+    tariffs = {name: facts.tariffs.get(name) for name in clouds}
+    unrounded = [name for name, each in tariffs.items() if not (each and each.billed_by_seconds)]
     diskless = sorted({rental.cloud for rental in rented if _disk(rental, facts) is None})
     if unrounded:
         left.append(

@@ -12,7 +12,7 @@ steps and more, dollars those seconds at the price and more (``bill``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -22,17 +22,10 @@ from stash.plan.records import Goal
 from stash.plan.settings import Shape
 from stash.predict.draws import Array
 
-
-@dataclass(frozen=True, eq=False)
-class LowerBounds:
-    """Lower bounds, or exact numbers, of one setting on each of its node counts, ``[node counts]`` each."""
-
-    seconds: Array
-    """Mean of the whole training."""
-    dollars: Array
-    sure_seconds: Array
-    """Not exceeded with the confidence that is asked for."""
-    sure_dollars: Array
+Measure = Literal["seconds", "dollars", "sure_seconds", "sure_dollars"]
+"""Means of the whole training, and what is not exceeded with the confidence that is asked for."""
+LowerBounds: TypeAlias = dict[Measure, Array]
+"""Lower bounds, or exact numbers, of one setting on each of its node counts, ``[node counts]``."""
 
 
 def raise_bounds(
@@ -55,10 +48,11 @@ def raise_bounds(
         steps = step + np.minimum(0.0, onward * (shape.doubts[rows] - shape.doubts[number]))
     paid, count = steps * price, shape.steps[rows]
     node_hours = count * shape.nodes[rows] / HOUR
-    for bound, found in (
-        (least.seconds, steps.mean(axis=1) * count),
-        (least.dollars, paid.mean(axis=1) * node_hours),
-        (least.sure_seconds, quantile_at(steps, goal.surely_in_time) * count),
-        (least.sure_dollars, quantile_at(paid, goal.surely_in_budget) * node_hours),
-    ):
-        bound[rows] = np.maximum(bound[rows], found)
+    raised: LowerBounds = {
+        "seconds": steps.mean(axis=1) * count,
+        "dollars": paid.mean(axis=1) * node_hours,
+        "sure_seconds": quantile_at(steps, goal.surely_in_time) * count,
+        "sure_dollars": quantile_at(paid, goal.surely_in_budget) * node_hours,
+    }
+    for measure, found in raised.items():
+        least[measure][rows] = np.maximum(least[measure][rows], found)

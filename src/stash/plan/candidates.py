@@ -125,28 +125,30 @@ def build_market(
                 _make_rentable(alike, price, constraints, machines.get(alike[0].instance.name))
             )
     rentables = tuple(each for each in found if each.most_nodes > 0)
-    cheapest = {
-        (offer.instance.cloud, offer.instance.name): offer.dollars_per_hour
-        for offer in reversed(offers)
-    }
+    cheapest = {id(offer.instance): offer.dollars_per_hour for offer in reversed(offers)}
     for each in catalog.instances:
-        verdict, price_of = allowed[id(each)], cheapest.get((each.cloud, each.name))
+        verdict, price_of = allowed[id(each)], cheapest.get(id(each))
         if verdict is True and price_of is None:
             verdict = "its price is unknown"
         if isinstance(verdict, str):
             left_out.append(make_unranked(each, verdict, price_of))
     if not rentables:
-        given = [
-            f"--{CALLED.get(name, name)}"
-            for name, field in LIMITED.items()
-            if getattr(constraints, field)
-        ]
-        which = f"these constraints ({join_names(given)})" if given else "the catalog"
         first = f"; {left_out[0].instance} is left out: {left_out[0].why}" if left_out else ""
         raise UserError(
-            f"{which} leave nothing that could be rented{first}; loosen one, or add prices: `stash catalog refresh`"
+            f"{_name_limits(constraints)} leave nothing that could be rented{first}; loosen one, or add prices: "
+            "`stash catalog refresh`"
         )
     return Market(rentables, tuple(left_out))
+
+
+def _name_limits(constraints: Constraints) -> str:
+    """What leaves offers out, as a subject of a sentence."""
+    given = [
+        f"--{CALLED.get(name, name)}"
+        for name, field in LIMITED.items()
+        if getattr(constraints, field)
+    ]
+    return f"these constraints ({join_names(given)})" if given else "the catalog"
 
 
 def _make_rentable(

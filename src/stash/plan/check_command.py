@@ -106,7 +106,19 @@ def check(options: CheckOptions) -> None:
 
     of_plan = any(is_plan(file) for file in options.files)
     workload, decisions = _check_plan(options) if of_plan else _check_limits(options)
-    _print(workload, decisions, options)
+    from stash.report.comparison_page import decisions as document
+    from stash.report.comparison_page import decisions_page
+    from stash.ui.terminal import plain_text, screen_format
+
+    if options.json:
+        print_output(document(decisions, overall_verdict(decisions)))
+    elif options.markdown:
+        print_output(decisions_page(decisions, overall_verdict(decisions), workload), markdown=True)
+    else:
+        _, colour = screen_format()
+        for decision in decisions:
+            line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
+            print(line if colour else plain_text(line))
     if options.junit is not None:
         from stash.report.junit import render_junit
 
@@ -191,32 +203,15 @@ def _check_limits(options: CheckOptions) -> _Checked:
     profiles = {name: require_profile(name, runs[name]) for name in options.files}
     baseline = {name: require_profile(name, runs[name]) for name in options.against}
     workload = next(iter(profiles.values())).workload.name
-    return workload, _decide_limits(profiles, limits, requirements, baseline, tolerances)
+    return workload, _judge_profiles(profiles, baseline, limits, tolerances, requirements)
 
 
-def _print(workload: str, decisions: Sequence[Decision], options: CheckOptions) -> None:
-    from stash.analysis.limits import overall_verdict
-    from stash.report.comparison_page import decisions as document
-    from stash.report.comparison_page import decisions_page
-    from stash.ui.terminal import plain_text, screen_format
-
-    if options.json:
-        print_output(document(decisions, overall_verdict(decisions)))
-    elif options.markdown:
-        print_output(decisions_page(decisions, overall_verdict(decisions), workload), markdown=True)
-    else:
-        _, colour = screen_format()
-        for decision in decisions:
-            line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
-            print(line if colour else plain_text(line))
-
-
-def _decide_limits(
+def _judge_profiles(
     profiles: Mapping[str, Profile],
-    limits: Sequence[Limit],
-    requirements: Sequence[Requirement],
     baseline: Mapping[str, Profile],
+    limits: Sequence[Limit],
     tolerances: Sequence[Tolerance],
+    requirements: Sequence[Requirement],
 ) -> list[Decision]:
     """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
     from stash.analysis.attribution import attribute

@@ -8,6 +8,7 @@ first epoch, when memory holds the data.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from stash.analysis.breakdown import Breakdown, ranks_per_node
 from stash.analysis.comparison import STEP, estimate_figure
@@ -126,14 +127,17 @@ def find_choice(
             f"does not have; it has {names}"
             + ("" if seen else "; say which type it is with --instance NAME")
         )
+    return _same_samples(here, samples_per_step)
+
+
+def _same_samples(here: Sequence[Choice], samples_per_step: float | None) -> Choice:
+    """The first of these choices that trains as many samples a step; raises UserError without one."""
     wanted = math.inf if samples_per_step is None else samples_per_step
-    alike = [
-        choice for choice in here if not abs(choice.samples_per_step - wanted) > _SAME * wanted
-    ]
-    if not alike:
-        raise UserError(
-            f"this profile trains {samples_per_step:g} samples a step, and the plan's {here[0].name} "
-            f"{join_names([f'{choice.samples_per_step:g}' for choice in here])}; profile with the plan's batch and "
-            "accumulation"
-        )
-    return alike[0]
+    for choice in here:
+        if not abs(choice.samples_per_step - wanted) > _SAME * wanted:
+            return choice
+    counts = join_names([f"{choice.samples_per_step:g}" for choice in here])
+    raise UserError(
+        f"this profile trains {samples_per_step:g} samples a step, and the plan's {here[0].name} "
+        f"{counts}; profile with the plan's batch and accumulation"
+    )

@@ -48,24 +48,20 @@ def recommend(options: PlanOptions) -> None:
         if options.explain and plan.chosen_choice is not None
         else options.explain_type
     )
-    _print(plan, named, options.json, options.pareto)
+    from stash.plan.explained import explain_type
+    from stash.plan.page import document, page
+    from stash.report.output import print_output
+
+    if named is not None:
+        print_output(explain_type(plan, named))
+    else:
+        print_output(document(plan) if options.json else page(plan, options.pareto))
     for target in targets:
         _write(plan, target, options.pareto, options.json)
     if task is not None:
         _write_task(*task, options.json)
     if plan.chosen_choice is None:
         raise typer.Exit(1)
-
-
-def _print(plan: RentalPlan, explain: str | None, json: bool, pareto: bool) -> None:
-    from stash.plan.explained import explain_type
-    from stash.plan.page import document, page
-    from stash.report.output import print_output
-
-    if explain is not None:
-        print_output(explain_type(plan, explain))
-    else:
-        print_output(document(plan) if json else page(plan, pareto))
 
 
 def _write(plan: RentalPlan, target: Path, pareto: bool, data_on_stdout: bool) -> None:
@@ -120,7 +116,14 @@ class PlanResult:
 
 def make_plan(options: PlanOptions) -> PlanResult:
     """The plan; raises UserError."""
-    names = _profile_names(options)
+    names = list(options.runs)
+    if not names:
+        raise UserError(
+            "what is to be trained? Name a profile: stash recommend train.stash.json --epochs 90"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{twice} is given twice; name each file once")
     bases = _load_bases(names, options.store)
     now = datetime.now().astimezone()
     wanted = make_goal(options, TrainedJob.read_base(bases[0]), now)
@@ -137,18 +140,6 @@ def make_plan(options: PlanOptions) -> PlanResult:
         listed=() if options.explain_type is None else (options.explain_type,),
     )
     return PlanResult(plan, bases[0].profile, catalog, bill)
-
-
-def _profile_names(options: PlanOptions) -> list[str]:
-    found = list(options.runs)
-    if not found:
-        raise UserError(
-            "what is to be trained? Name a profile: stash recommend train.stash.json --epochs 90"
-        )
-    twice = next((name for name in found if found.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{twice} is given twice; name each file once")
-    return found
 
 
 def _load_bases(names: Sequence[str], store: str | None) -> list[Base]:

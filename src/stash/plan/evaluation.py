@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 
 from stash.plan.bill import Bill, BillFacts, hourly_cost, make_bill
-from stash.plan.bounds import LowerBounds, raise_bounds
+from stash.plan.bounds import LowerBounds, Measure, raise_bounds
 from stash.plan.candidates import Rentable
 from stash.plan.hourly_prices import kept_share, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
@@ -140,9 +141,8 @@ class Evaluator:
         """Start a chain; raises UserError where nothing is known of the device's speed."""
         assert shape.compute > 0, "a known speed"
         price, count = hourly_cost(rentable.price, rentable.key, shape.base.draws), len(shape.nodes)
-        return CandidateChain(
-            rentable, shape, price, LowerBounds(*np.zeros((4, count))), np.zeros(count), own
-        )
+        least = {measure: np.zeros(count) for measure in get_args(Measure)}
+        return CandidateChain(rentable, shape, price, least, np.zeros(count), own)
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -155,9 +155,18 @@ class Evaluator:
         )
         missing = lost_stalls(chain.shape.base, drawn)
         if missing:
-            self._leave_out(
-                chain, number, missing[0].why, only_several=missing[0].name == "network"
-            )
+            # This node count is left out, and every other that lacks the same fact.
+            why, shape = missing[0].why, chain.shape
+            lacking = (shape.nodes if missing[0].name == "network" else shape.ranks) > 1
+            if chain.own:
+                # measured, whatever else is unknown
+                lacking &= shape.nodes != shape.base.target.nodes
+            lacking[number] = True
+            for bound in chain.least.values():
+                bound[lacking] = np.inf
+            if np.isfinite(chain.least["seconds"]).any():
+                why = f"on other node counts than those ranked: {why}"
+            self.unknown[chain.rentable.key] = chain.rentable.make_unranked(why)
             return
         self._raise(chain, number, drawn.step)
         chain.stage[number] = STEP
@@ -201,36 +210,15 @@ class Evaluator:
             chain.rentable, shape, number, rental, setting, drawn, billed, self.goal
         )
         self._evaluated[id(chain), number] = evaluation
-        least = chain.least
-        least.seconds[number], least.dollars[number] = evaluation.seconds, evaluation.dollars
-        least.sure_seconds[number], least.sure_dollars[number] = (
-            evaluation.sure_seconds,
-            evaluation.sure_dollars,
-        )
+        for measure, bound in chain.least.items():
+            bound[number] = getattr(evaluation, measure)
         chain.stage[number] = WHOLE
-
-    def _leave_out(self, chain: CandidateChain, number: int, why: str, only_several: bool) -> None:
-        """Leave out this node count, and every other that lacks the same fact."""
-        lacking = chain.shape.nodes > 1 if only_several else chain.shape.ranks > 1
-        if chain.own:
-            # measured, whatever else is unknown
-            lacking &= chain.shape.nodes != chain.shape.base.target.nodes
-        lacking[number] = True
-        for bound in (
-            chain.least.seconds,
-            chain.least.dollars,
-            chain.least.sure_seconds,
-            chain.least.sure_dollars,
-        ):
-            bound[lacking] = np.inf
-        if np.isfinite(chain.least.seconds).any():
-            why = f"on other node counts than those ranked: {why}"
-        self.unknown[chain.rentable.key] = chain.rentable.make_unranked(why)
 
     def _draw_stalls(
         self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None
     ) -> StallDraws:
-        key = (chain.rentable.key, chain.shape, nodes, workers, share)
+        shape = chain.shape  # which base a type is forecast from follows from the type
+        key = (chain.rentable.key, shape.batch, shape.accumulate, nodes, workers, share)
         if key not in self._forecasts:
             update: dict[str, object] = {"workers": workers, "cache": share}
             if not (

@@ -112,7 +112,10 @@ def _step(choice: Choice) -> Iterator[Line]:
     scale = scale_for(choice.step.value, SECONDS, 4)
     for stall in choice.stalls:
         text = "; ".join(
-            (f"{stall.share:.0%} of the step, {stall.origin}", *map(_fact, stall.facts))
+            (
+                f"{stall.share:.0%} of the step, {stall.origin}",
+                *(fact_text(used_fact(fact)) for fact in stall.facts),
+            )
         )
         yield (
             f"{stall.name} [{evidence_letter(stall)}]",
@@ -177,7 +180,7 @@ def _chance_lines(choice: Choice, goal: Goal) -> Iterator[Line]:
         yield "budget", format_dollars(goal.budget_dollars), text
 
 
-def _fact(fact: PlanFact) -> str:
-    return fact_text(
-        Used(about=fact.about, unit=fact.unit, quantity=Quantity.model_validate(fact.model_dump()))
-    )
+def used_fact(fact: PlanFact) -> Used:
+    """A plan's fact as a forecast's."""
+    quantity = Quantity.model_validate(fact.model_dump())
+    return Used(about=fact.about, unit=fact.unit, quantity=quantity)

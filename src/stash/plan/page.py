@@ -19,7 +19,7 @@ from stash.core.formatting import (
 )
 from stash.core.intervals import Interval
 from stash.core.units import format_count, round_to_sum
-from stash.plan.explained import derivation, settings_text
+from stash.plan.explained import derivation, settings_text, used_fact
 from stash.plan.hourly_prices import RECENT_DAYS, is_contract_price, is_recent
 from stash.plan.plan_charts import (
     EVIDENCE,
@@ -325,10 +325,7 @@ def _why(choice: Choice) -> str:
     text = f"{choice.why} (with {changed})" if changed else choice.why
     if choice.seconds.half_width is not None:
         return text
-    facts = (fact for stall in choice.stalls for fact in stall.facts)
-    unknown = why_no_interval(
-        (fact.about, fact.origin, fact.low is not None, fact.source) for fact in facts
-    )
+    unknown = why_no_interval(used_fact(fact) for stall in choice.stalls for fact in stall.facts)
     return text if unknown is None else f"{text}; {unknown}"
 
 
@@ -336,7 +333,20 @@ def verdict(plan: RentalPlan) -> str:
     """What to rent, and what it will be; or that nothing can be, in one or two sentences."""
     best = plan.chosen_choice
     if best is None:
-        return _no_choice_verdict(plan)
+        if not plan.choices:
+            return "Nothing can be recommended: of no offer are both its price and the step on it known."
+        goal = plan.goal
+        deadline, budget, asked = goal.deadline_seconds, goal.budget_dollars, []
+        if deadline is not None:
+            asked.append(
+                f"a deadline of {format_span(deadline)} with a probability of {goal.surely_in_time:.0%}"
+            )
+        if budget is not None:
+            asked.append(
+                f"a budget of {_budget(budget)} with a probability of {goal.surely_in_budget:.0%}"
+            )
+        kept = f"keeps {join_names(asked)}" if asked else "is allowed"
+        return f"Nothing that may be rented {kept}."
     over = f", over {best.transport}" if best.transport else ""
     paid = f"{best.rented.price.paid_as} at {_hourly(best)}/h{_price_date(plan, best)}{over}"
     text = (
@@ -404,25 +414,6 @@ def _chances(choice: Choice, goal: Goal) -> str:
     if choice.within_budget is not None:
         kept.append(f"within the budget with {format_chance(choice.within_budget)}")
     return f", {join_names(kept)}" if kept else ""
-
-
-def _no_choice_verdict(plan: RentalPlan) -> str:
-    if not plan.choices:
-        return (
-            "Nothing can be recommended: of no offer are both its price and the step on it known."
-        )
-    goal = plan.goal
-    deadline, budget, asked = goal.deadline_seconds, goal.budget_dollars, []
-    if deadline is not None:
-        asked.append(
-            f"a deadline of {format_span(deadline)} with a probability of {goal.surely_in_time:.0%}"
-        )
-    if budget is not None:
-        asked.append(
-            f"a budget of {_budget(budget)} with a probability of {goal.surely_in_budget:.0%}"
-        )
-    kept = f"keeps {join_names(asked)}" if asked else "is allowed"
-    return f"Nothing that may be rented {kept}."
 
 
 def _footer(plan: RentalPlan, shown: Sequence[Choice]) -> str:

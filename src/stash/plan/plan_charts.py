@@ -53,6 +53,10 @@ _MEANINGS = {
 _FAR = 2.0
 """Times the longest and the dearest of the front, beyond which a choice is not drawn."""
 _UNKNOWN = "of no offer are both its price and the step on it known"
+_HOW_TO_READ = (
+    "Each dot is something to rent: left is sooner, low is cheaper. Thin lines are 95% intervals; lines "
+    "across are the deadline and the budget."
+)
 
 
 EVIDENCE = {
@@ -82,59 +86,35 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     name, title = "cost-against-time", "Cost against time"
     if not plan.choices:
         return Blank(name, title, _UNKNOWN)
-    near, goal = _choices_near_front(plan), plan.goal
+    near = _choices_near_front(plan)
+    deadline, budget = plan.goal.deadline_seconds, plan.goal.budget_dollars
     unit = span_scale(max(item.seconds.value for item in near))
     sure = [item for item in near if item.standing in FRONT]
     times = [
-        goal.deadline_seconds,
+        deadline,
         *(item.seconds.value for item in near),
         *(item.seconds.high for item in sure),
     ]
-    costs = [
-        goal.budget_dollars,
-        *(item.dollars.value for item in near),
-        *(item.dollars.high for item in sure),
-    ]
-    # A tie may be beaten in both.
-    front = sorted(
-        (item for item in sure if item.standing != "tied"), key=lambda item: item.seconds.value
-    )
+    costs = [budget, *(item.dollars.value for item in near), *(item.dollars.high for item in sure)]
     x = make_ruler(times, f"{unit.unit} from start to end", unit.size)
     y = _dollar_ruler(costs)
-    best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
-    curves = [] if goal.budget_dollars is None else [level(goal.budget_dollars)]
-    curves.append(
-        PlotCurve(
-            "contention",
-            tuple(map(_point, front)),
-            line=True,
-            dots=False,
-        )
-    )
+    # A tie may be beaten in both.
+    front = [item for item in sure if item.standing != "tied"]
+    front.sort(key=lambda item: item.seconds.value)
+    line = tuple(map(_point, front))
+    curves = [] if budget is None else [level(budget)]
+    curves.append(PlotCurve("contention", line, line=True, dots=False))
     # The best last, so that nothing hides them; names the best first.
+    best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
     curves += [PlotCurve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
-    tags = (
-        []
-        if goal.deadline_seconds is None
-        else [Tag(x.locate(goal.deadline_seconds), 0.0, "deadline")]
-    )
-    tags += (
-        [] if goal.budget_dollars is None else [Tag(0.0, y.locate(goal.budget_dollars), "budget")]
-    )
-    tags += [
-        Tag(
-            x.locate(item.seconds.value),
-            y.locate(item.dollars.value),
-            item.name,
-            firm=item.standing == "chosen",
-        )
-        for item in best_first
-    ]
+    tags = [] if deadline is None else [Tag(x.locate(deadline), 0.0, "deadline")]
+    tags += [] if budget is None else [Tag(0.0, y.locate(budget), "budget")]
+    for item in best_first:
+        place = x.locate(item.seconds.value), y.locate(item.dollars.value)
+        tags.append(Tag(*place, item.name, firm=item.standing == "chosen"))
     present = {_SERIES[item.standing] for item in near}
     far = len(plan.choices) - len(near)
-    left_out = (
-        f"{format_count(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
-    )
+    are = "is" if far == 1 else "are"
     return plane_chart(
         name,
         title,
@@ -142,11 +122,10 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
         x,
         y,
         choices_table(plan, plan.choices),
-        how="Each dot is something to rent: left is sooner, low is cheaper. Thin lines are 95% intervals; lines "
-        "across are the deadline and the budget.",
-        caption=left_out if far else "",
+        how=_HOW_TO_READ,
+        caption=f"{format_count(far, 'choice')} far beyond {are} only in the table." if far else "",
         keys=[Legend(series, text) for series, text in _MEANINGS.items() if series in present],
-        rules=() if goal.deadline_seconds is None else (goal.deadline_seconds,),
+        rules=() if deadline is None else (deadline,),
         tags=tags,
     )
 

@@ -233,27 +233,24 @@ class PlanOptions(Options):
             raise UserError(
                 "--late-costs says what missing a deadline costs; give one, like --deadline 24h"
             )
-        _refuse_two_works(self)
-
-
-def _refuse_two_works(asked: PlanOptions) -> None:
-    """Raise UserError where two options say how much is trained, or one has no effect without another."""
-    ways = asked.list_given(*_WAYS)
-    if len(ways) > 1:
-        raise UserError(
-            f"{ways[0]} and {ways[1]} both say how much is to be trained; give one of them"
-        )
-    sizes = asked.list_given("samples", "dataset")
-    if sizes and ways in (["--steps"], ["--tokens"]):
-        raise UserError(
-            f"{ways[0]} and {join_names(sizes)} both say how much is to be trained; give one of them"
-        )
-    if asked.tokens_per_sample is not None and asked.tokens is None and asked.dataset is None:
-        raise UserError(
-            "--tokens-per-sample turns tokens into samples; say how many, like --tokens 300B"
-        )
-    if len(sizes) > 1:
-        raise UserError("--samples and --dataset both say how large an epoch is; give one of them")
+        ways = self.list_given(*_WAYS)
+        if len(ways) > 1:
+            raise UserError(
+                f"{ways[0]} and {ways[1]} both say how much is to be trained; give one of them"
+            )
+        sizes = self.list_given("samples", "dataset")
+        if sizes and ways in (["--steps"], ["--tokens"]):
+            raise UserError(
+                f"{ways[0]} and {join_names(sizes)} both say how much is to be trained; give one of them"
+            )
+        if self.tokens_per_sample is not None and self.tokens is None and self.dataset is None:
+            raise UserError(
+                "--tokens-per-sample turns tokens into samples; say how many, like --tokens 300B"
+            )
+        if len(sizes) > 1:
+            raise UserError(
+                "--samples and --dataset both say how large an epoch is; give one of them"
+            )
 
 
 # What was not given is a cloud's own tariff where a source has it, else not counted.
@@ -301,11 +298,44 @@ class TrainedJob:
 def training_work(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
     """The training that these options ask for; raises UserError if they ask for none."""
     if asked.steps is not None:
-        return _work_of_steps(asked.steps, job)
+        if job.samples_per_step is None:
+            raise UserError(
+                "--steps: the profile does not know how many samples a step has; give --samples instead, or profile "
+                "with --batch"
+            )
+        samples = asked.steps * job.samples_per_step
+        text = f"{asked.steps:,.0f} steps of {job.samples_per_step:,.0f} samples, as profiled: {samples:,.0f} samples"
+        return _make_work(samples=samples, text=text)
     if asked.tokens is not None:
         return _work_of_tokens(asked.tokens, "", asked)
     if asked.epochs is not None or asked.dataset is not None:
-        return _work_of_epochs(asked, job)
+        epochs = 1.0 if asked.epochs is None else asked.epochs
+        many = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
+        if asked.samples is not None:
+            return _make_work(
+                samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples"
+            )
+        if asked.dataset is not None:
+            found = known_dataset(asked.dataset)
+            if found.samples is None:
+                return _work_of_tokens(
+                    epochs * (found.tokens or 0), f"{many} of {found.name}: ", asked
+                )
+            if asked.tokens_per_sample is not None:
+                raise UserError(
+                    f"--tokens-per-sample turns tokens into samples, and {found.name} is {found.samples:,} samples; "
+                    "leave it out"
+                )
+            return _make_work(
+                samples=epochs * found.samples,
+                text=f"{many} of {found.name}, {found.samples:,} samples",
+            )
+        if job.dataset_samples is None:
+            raise UserError(
+                "--epochs: how large is an epoch? The profile does not know; add --samples 1281167, or --dataset imagenet"
+            )
+        text = f"{many} of {job.dataset_samples:,} samples, as profiled"
+        return _make_work(samples=epochs * job.dataset_samples, text=text)
     if asked.samples is not None:
         return _make_work(samples=asked.samples, text=f"{asked.samples:,.0f} samples")
     raise UserError(
@@ -318,45 +348,6 @@ def _make_work(samples: float, text: str) -> TrainingWork:
     if samples > parsers.LARGEST:
         raise UserError(f"{text}: that is more than {parsers.LARGEST:g} samples; give fewer")
     return TrainingWork(samples=samples, text=text)
-
-
-def _work_of_steps(steps: float, job: TrainedJob) -> TrainingWork:
-    if job.samples_per_step is None:
-        raise UserError(
-            "--steps: the profile does not know how many samples a step has; give --samples instead, or profile "
-            "with --batch"
-        )
-    samples = steps * job.samples_per_step
-    text = f"{steps:,.0f} steps of {job.samples_per_step:,.0f} samples, as profiled: {samples:,.0f} samples"
-    return _make_work(samples=samples, text=text)
-
-
-def _work_of_epochs(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
-    epochs = 1.0 if asked.epochs is None else asked.epochs
-    many = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
-    if asked.samples is not None:
-        return _make_work(
-            samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples"
-        )
-    if asked.dataset is not None:
-        found = known_dataset(asked.dataset)
-        if found.samples is None:
-            return _work_of_tokens(epochs * (found.tokens or 0), f"{many} of {found.name}: ", asked)
-        if asked.tokens_per_sample is not None:
-            raise UserError(
-                f"--tokens-per-sample turns tokens into samples, and {found.name} is {found.samples:,} samples; "
-                "leave it out"
-            )
-        return _make_work(
-            samples=epochs * found.samples,
-            text=f"{many} of {found.name}, {found.samples:,} samples",
-        )
-    if job.dataset_samples is None:
-        raise UserError(
-            "--epochs: how large is an epoch? The profile does not know; add --samples 1281167, or --dataset imagenet"
-        )
-    text = f"{many} of {job.dataset_samples:,} samples, as profiled"
-    return _make_work(samples=epochs * job.dataset_samples, text=text)
 
 
 def _work_of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:

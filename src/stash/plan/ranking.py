@@ -14,15 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from stash.core.formatting import format_chance, format_dollars, format_span
-from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
+from stash.plan.bounds import Measure
+from stash.plan.evaluation import CandidateChain, Evaluation
 from stash.plan.hourly_prices import is_apart
 from stash.plan.records import IN_BUDGET, IN_TIME, Goal
 from stash.plan.regret import chances
 from stash.plan.search import (
     CandidateSet,
-    Measure,
     can_keep_limits,
-    find_cheapest,
+    find_best,
     find_least,
     pareto_front,
 )
@@ -215,9 +215,6 @@ def is_tied(evaluation: Evaluation, chosen: Evaluation) -> bool:
 
 LISTED = 60
 """Types that lost of which the best is forecast and shown, those with the least bound first."""
-SLACK = 0.05
-"""Of a loser: what is shown of its type is proven to be as near as this to the type's best, or, of what is not
-feasible, to what comes nearest: its fastest, or its cheapest where only a budget is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,12 +239,10 @@ class Standings:
 
 def rank_candidates(candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
     """Rank every candidate; types in ``listed`` are shown whatever their rank."""
-    evaluator, measure = candidates.evaluator, goal.aim
-    missed: Measure = "sure_dollars" if measure == "seconds" else "sure_seconds"
+    evaluator = candidates.evaluator
+    missed: Measure = "sure_dollars" if goal.aim == "seconds" else "sure_seconds"
     best = pareto_front(evaluator, candidates.chains, goal)
-    chosen = None if not best else best[-1] if measure == "seconds" else best[0]
-    if goal.weighs_lateness:
-        chosen = find_cheapest(evaluator, candidates.chains, goal)
+    chosen = find_best(evaluator, candidates.chains, goal)
     near = np.inf if chosen is None else (1 + NEAR) * chosen.expected_objective
     on_front = {each.rentable.key for each in best}
     ties: list[Evaluation] = []
@@ -265,14 +260,14 @@ def rank_candidates(candidates: CandidateSet, goal: Goal, listed: Sequence[str])
         if not shown and not may_tie:
             unlisted += key not in on_front
             continue
-        evaluation = None if chosen is None else _best_of_type(evaluator, chains, goal, near)
+        evaluation = None if chosen is None else find_best(evaluator, chains, goal)
         if evaluation is not None and chosen is not None and is_tied(evaluation, chosen):
             ties.append(evaluation)
         elif not shown:
             unlisted += key not in on_front
         elif evaluation is not None:
             lost.append(evaluation)
-        elif (nearest := find_least(evaluator, chains, missed, slack=SLACK)) is not None:
+        elif (nearest := find_least(evaluator, chains, missed)) is not None:
             infeasible.append(nearest)
     lost.sort(key=lambda each: each.expected_objective)
     rest = [each for each in best if each is not chosen and each not in ties]
@@ -292,19 +287,5 @@ def rank_candidates(candidates: CandidateSet, goal: Goal, listed: Sequence[str])
 
 def _least_bound(chains: Sequence[CandidateChain], goal: Goal) -> float:
     """The least that any candidate of a type can be; infinite if none keeps the limits."""
-    rows = [
-        (getattr(chain.least, goal.aim), can_keep_limits(goal, chain.least)) for chain in chains
-    ]
-    return min(float(values[keeps].min(initial=np.inf)) for values, keeps in rows)
-
-
-def _best_of_type(
-    evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal, near: float
-) -> Evaluation | None:
-    """Of one type; exactly where it may be a tie, or lateness counts, else as near as ``SLACK``."""
-    if goal.weighs_lateness:
-        return find_cheapest(evaluator, chains, goal)
-    evaluation = find_least(evaluator, chains, goal.aim, goal, SLACK)
-    if evaluation is None or getattr(evaluation, goal.aim) > near * (1 + SLACK):
-        return evaluation
-    return find_least(evaluator, chains, goal.aim, goal)
+    rows = (chain.least[goal.aim][can_keep_limits(goal, chain.least)] for chain in chains)
+    return min(float(row.min(initial=np.inf)) for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from stash.core.intervals import Interval
 from stash.core.version import __version__
 from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
+from stash.plan.bounds import Measure
 from stash.plan.candidates import resolve_names
 from stash.plan.evaluation import Evaluation
 from stash.plan.ranking import Standings, difference
@@ -30,7 +32,7 @@ from stash.plan.records import (
     Relaxation,
     RentalPlan,
 )
-from stash.plan.search import CandidateSet, Measure, PlanProblem
+from stash.plan.search import CandidateSet, PlanProblem
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
 from stash.predict.draws import intervals, least_certain
@@ -58,53 +60,43 @@ def find_relaxations(
 
 
 def _relax_goal(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
-    if goal.deadline_seconds is not None:
+    """The deadline, and the budget, that something keeps while the other one stays."""
+    deadline, budget = goal.deadline_seconds, goal.budget_dollars
+    if deadline is not None:
         nearest = candidates.least(
             "sure_seconds", goal.model_copy(update={"deadline_seconds": None})
         )
         if nearest is not None:
             to = _round_hours_up(nearest.sure_seconds)
-            within = (
-                ""
-                if goal.budget_dollars is None
-                else f" within {format_dollars(goal.budget_dollars)}"
-            )
-            text = f"the nearest deadline that anything keeps{within} is {to}"
+            within = "" if budget is None else f" within {format_dollars(budget)}"
             needed = _needed_speedup(
-                nearest,
-                nearest.sure_seconds / goal.deadline_seconds,
-                format_span(goal.deadline_seconds),
+                nearest, nearest.sure_seconds / deadline, format_span(deadline)
             )
-            text = f"{text}: {nearest.rental.name}, {format_span(nearest.seconds)}; {needed}"
+            text = (
+                f"the nearest deadline that anything keeps{within} is {to}: {nearest.rental.name}"
+            )
+            text = f"{text}, {format_span(nearest.seconds)}; {needed}"
             yield Relaxation(option="deadline", to=to, text=text)
-    if goal.budget_dollars is not None:
+    if budget is not None:
         nearest = candidates.least("sure_dollars", goal.model_copy(update={"budget_dollars": None}))
         if nearest is not None:
-            to = f"{math.ceil(nearest.sure_dollars)}"
-            within = (
-                "" if goal.deadline_seconds is None else f" in {format_span(goal.deadline_seconds)}"
-            )
-            text = f"the least budget that does it{within} is ${int(to):,}"
-            times = nearest.sure_dollars / goal.budget_dollars
-            needed = _needed_speedup(
-                nearest, times, f"{format_dollars(goal.budget_dollars)} at this price"
-            )
-            text = f"{text}: {nearest.rental.name}, {format_dollars(nearest.dollars)}; {needed}"
-            yield Relaxation(option="budget", to=to, text=text)
+            least = math.ceil(nearest.sure_dollars)
+            within = "" if deadline is None else f" in {format_span(deadline)}"
+            limit = f"{format_dollars(budget)} at this price"
+            needed = _needed_speedup(nearest, nearest.sure_dollars / budget, limit)
+            text = f"the least budget that does it{within} is ${least:,}: {nearest.rental.name}"
+            text = f"{text}, {format_dollars(nearest.dollars)}; {needed}"
+            yield Relaxation(option="budget", to=f"{least}", text=text)
 
 
 def _needed_speedup(nearest: Evaluation, times: float, limit: str) -> str:
     """What would have to change for the nearest to keep ``limit``, and whether its stalls could give it."""
-    step = float(nearest.drawn.step.mean())
-    compute = sum(
-        float(part.seconds.mean()) for part in nearest.drawn.parts if part.name == "compute"
-    )
-    without = step / compute if compute > 0 else math.inf
-    can = (
-        "which its stalls could give"
-        if times <= without
-        else f"and without any stall it is {without:.2g} times"
-    )
+    means = {part.name: float(part.seconds.mean()) for part in nearest.drawn.parts}
+    compute = means.get("compute", 0.0)
+    without = float(nearest.drawn.step.mean()) / compute if compute > 0 else math.inf
+    can = "which its stalls could give"
+    if times > without:
+        can = f"and without any stall it is {without:.2g} times"
     return f"for {limit} it would have to be {times:.2g} times as fast, {can}"
 
 
@@ -112,11 +104,8 @@ def _relax_both_limits(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxat
     """Where neither deadline nor budget helps by itself: both, of the cheapest and of the fastest there is."""
     if goal.deadline_seconds is None or goal.budget_dollars is None:
         return
-    ends: tuple[tuple[Measure, str], ...] = (
-        ("sure_dollars", "cheapest"),
-        ("sure_seconds", "fastest"),
-    )
-    for measure, what in ends:
+    ends: dict[Measure, str] = {"sure_dollars": "cheapest", "sure_seconds": "fastest"}
+    for measure, what in ends.items():
         nearest = candidates.least(measure)
         if nearest is not None:
             budget = math.ceil(nearest.sure_dollars)
@@ -128,9 +117,16 @@ def _relax_both_limits(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxat
 def _relax_constraints(
     problem: PlanProblem, goal: Goal, constraints: Constraints
 ) -> Iterator[Relaxation]:
-    for option, update in _lift_constraints(constraints):
+    usual = Constraints()
+    lifted: dict[str, dict[str, object]] = {"max-nodes": {"most_nodes": MAX_NODES}}
+    lifted |= {option: {field: getattr(usual, field)} for option, field in LIMITED.items()}
+    lifted["spot"] = {"spot": "allow"}
+    for option, update in lifted.items():
+        looser = constraints.model_copy(update=update)
+        if looser == constraints or looser.most_nodes < constraints.most_nodes:
+            continue
         try:
-            left = problem.candidates(constraints.model_copy(update=update))
+            left = problem.candidates(looser)
         except UserError:
             continue
         nearest = left.change_goal(goal).least(goal.aim, goal)
@@ -141,36 +137,20 @@ def _relax_constraints(
             f"{text} makes {nearest.rental.name} feasible: {format_span(nearest.seconds)}, "
             f"{format_dollars(nearest.dollars)}"
         )
-        yield Relaxation(
-            option=option,
-            to=to,
-            text="; ".join(filter(None, (text, ranking.extrapolation_doubt(nearest)))),
-        )
-
-
-def _lift_constraints(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]]]:
-    """Each constraint that is in force, and the fields that lift it."""
-    if constraints.most_nodes < MAX_NODES:
-        yield "max-nodes", {"most_nodes": MAX_NODES}
-    for option, field in LIMITED.items():
-        if getattr(constraints, field):
-            yield option, {field: getattr(Constraints(), field)}
-    if constraints.spot == "never":
-        yield "spot", {"spot": "allow"}
+        doubt = ranking.extrapolation_doubt(nearest)
+        yield Relaxation(option=option, to=to, text="; ".join(filter(None, (text, doubt))))
 
 
 def _describe_lift(option: str, nearest: Evaluation) -> tuple[str, str]:
     """What to type, and what that does."""
+    rental = nearest.rental
     if option == "max-nodes":
-        return str(nearest.rental.nodes), f"--max-nodes {nearest.rental.nodes}"
+        return str(rental.nodes), f"--max-nodes {rental.nodes}"
     if option == "max-price":
-        price = math.ceil(nearest.rental.dollars_per_hour * 100) / 100
-        return f"{price:.2f}", f"--max-price {price:.2f}"
+        price = f"{math.ceil(rental.dollars_per_hour * 100) / 100:.2f}"
+        return price, f"--max-price {price}"
     if option == "quota":
-        return (
-            f"{nearest.rental.instance}={nearest.rental.nodes}",
-            f"a quota of {nearest.rental.nodes} {nearest.rental.instance}",
-        )
+        return f"{rental.instance}={rental.nodes}", f"a quota of {rental.nodes} {rental.instance}"
     if option == "spot":
         return "allow", "--allow-spot"
     return "", f"leaving out --{CALLED.get(option, option)}"
@@ -221,20 +201,7 @@ def recommend(
         constraints=constraints,
         choices=tuple(_make_choices(goal, standings)),
         unranked=(*candidates.unranked, *candidates.evaluator.unknown.values()),
-        risk=None
-        if standings.chosen is None
-        else regret.measure_risk(goal, standings.chosen, standings.feasible),
-        experiment=None
-        if standings.chosen is None
-        else regret.find_experiment(
-            goal, standings.chosen, standings.feasible, standings.infeasible
-        ),
-        exchanges=()
-        if standings.chosen is None
-        else ranking.certainty_prices(candidates, goal, standings.chosen, standings.feasible[1:]),
-        relaxations=()
-        if standings.chosen
-        else find_relaxations(problem, candidates, goal, constraints),
+        **_advise(problem, candidates, goal, constraints, standings),
         assumptions=(*taken, *_assumptions(problem, candidates, bill, files, standings.unlisted)),
         warnings=warned,
         weighed=candidates.combinations,
@@ -244,27 +211,43 @@ def recommend(
     )
 
 
+def _advise(
+    problem: PlanProblem,
+    candidates: CandidateSet,
+    goal: Goal,
+    constraints: Constraints,
+    standings: Standings,
+) -> dict[str, Any]:
+    """Fields of a plan: what the choice risks and what would make it surer, or what to loosen where there is none."""
+    chosen, feasible = standings.chosen, standings.feasible
+    if chosen is None:
+        return {"relaxations": find_relaxations(problem, candidates, goal, constraints)}
+    unsure = standings.infeasible
+    return {
+        "risk": regret.measure_risk(goal, chosen, feasible),
+        "experiment": regret.find_experiment(goal, chosen, feasible, unsure),
+        "exchanges": ranking.certainty_prices(candidates, goal, chosen, feasible[1:]),
+    }
+
+
 def _make_choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
     """In the order of a plan."""
     chosen = standings.chosen
     if chosen is not None:
-        best = dict(
-            zip(standings.feasible, regret.chances(standings.feasible).tolist(), strict=True)
-        )
-        yield _make_choice(
-            goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen]
-        )
+        shares = regret.chances(standings.feasible).tolist()
+        best = dict(zip(standings.feasible, shares, strict=True))
+        why = ranking.explain_choice(goal, chosen)
+        yield _make_choice(goal, chosen, "chosen", why, best[chosen])
         for each in standings.ties:
             better = float(np.mean(difference(each, chosen) < 0))
-            yield _make_choice(
-                goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each]
-            )
+            why = ranking.explain_tie(goal, chosen, better)
+            yield _make_choice(goal, each, "tied", why, best[each])
         for each in standings.front:
-            yield _make_choice(goal, each, "front", ranking.explain_front(each, chosen), best[each])
+            why = ranking.explain_front(each, chosen)
+            yield _make_choice(goal, each, "front", why, best[each])
         for each in standings.lost:
-            yield _make_choice(
-                goal, each, "lost", ranking.explain_loss(goal, each, chosen), best[each]
-            )
+            why = ranking.explain_loss(goal, each, chosen)
+            yield _make_choice(goal, each, "lost", why, best[each])
     for each in standings.infeasible:
         yield _make_choice(goal, each, "infeasible", ranking.explain_failure(goal, each))
 
@@ -327,9 +310,9 @@ def _assumptions(
     if any(chain.shape.nodes[-1] > 1 for chain in candidates.chains):
         yield problem.transport_note
     if len(problem.bases) > 1:
-        used = {chain.rentable.key: chain.shape.key.base for chain in candidates.chains}
-        for number, file in enumerate(files):
-            count = sum(1 for each in used.values() if each == number)
+        used = {chain.rentable.key: chain.shape.base for chain in candidates.chains}
+        for base, file in zip(problem.bases, files, strict=True):
+            count = sum(each is base for each in used.values())
             yield f"{count} of {len(used)} types are forecast from {file}, the profile nearest to them"
     if unlisted:
         yield f"{unlisted} more types are proven worse and not listed (--explain-type names one)"

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +21,19 @@ from stash.core.errors import UserError
 from stash.core.formatting import join_names
 from stash.core.units import format_count
 from stash.plan.bill import BillFacts
-from stash.plan.bounds import LowerBounds
+from stash.plan.bounds import LowerBounds, Measure
 from stash.plan.candidates import Market, Rentable, build_market
-from stash.plan.evaluation import FLOOR, STEP, WHOLE, CandidateChain, Evaluation, Evaluator
+from stash.plan.evaluation import WHOLE, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import IN_BUDGET, IN_TIME, Constraints, Goal, Unranked
 from stash.plan.settings import (
     PROFILED,
-    NearestProfile,
-    Shapes,
     StepPlan,
     add_machines,
     find_room,
+    find_shapes,
     is_profiled_on,
     measured_machines,
+    nearest_profile,
     why_not_divisible,
 )
 from stash.predict.cluster import NodeTransport, Target, transport_used
@@ -47,7 +46,6 @@ _HOLES = {
     "tensor_fp16_tflops": "tensor_fp16_flops_per_second",
 }
 """What a GPU's speed is told from, by the names that fields have in a file of one's own."""
-Measure = Literal["seconds", "dollars", "sure_seconds", "sure_dollars"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,8 @@ class CandidateSet:
         count = 0
         for chain in self.chains:
             count += (chain.rentable.offers - 1) * len(chain.shape.nodes)
-            count += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
+            is_known = np.isfinite(chain.least["seconds"])
+            count += int(np.count_nonzero(is_known & (chain.stage < WHOLE)))
         return count
 
     def change_goal(self, goal: Goal) -> CandidateSet:
@@ -123,8 +122,7 @@ class PlanProblem:
         self._machines = {**measured_machines(bases, catalog, transport), **machines}
         self.bases = tuple(add_machines(base, catalog, self._machines) for base in bases)
         self._catalog = catalog
-        self._nearest = NearestProfile(self.bases, catalog)
-        self._shapes = Shapes(self.bases, plan)
+        self._plan = plan
         self.evaluator = Evaluator(plan.goal, facts, transport)
 
     @property
@@ -182,23 +180,21 @@ class PlanProblem:
             )
 
     def _chains(self, rentable: Rentable) -> list[CandidateChain]:
-        number = self._nearest.choose(rentable)
-        own = rentable.instance.name not in self._given and is_profiled_on(
-            self.bases[number], rentable.instance
-        )
-        if self.bases[number].target.device is None and rentable.machine is None:
+        base = nearest_profile(self.bases, rentable)
+        own = rentable.instance.name not in self._given and is_profiled_on(base, rentable.instance)
+        if base.target.device is None and rentable.machine is None:
             raise UserError(_FROM_CPUS)
         share = 1.0 if rentable.machine is None else rentable.machine.device_share
-        if share != self.bases[number].target.device_share:
+        if share != base.target.device_share:
             raise UserError(
                 "the job was profiled on a slice of a GPU, and how fast others train does not follow"
             )
-        fits = find_room(self.bases[number], rentable)
+        fits = find_room(base, rentable)
         if not fits.largest:
             raise UserError(fits.why)
-        shapes = self._shapes.find(rentable, number, fits.largest)
+        shapes = find_shapes(rentable, base, self._plan, fits.largest)
         if not shapes:
-            why = why_not_divisible(self.bases[number], rentable, rentable.most_nodes)
+            why = why_not_divisible(base, rentable, rentable.most_nodes)
             raise UserError(
                 why
                 or "no number of its devices shares out the batch evenly in parts that fit into their memory"
@@ -208,21 +204,17 @@ class PlanProblem:
 
 # The exact search
 
-_ALIKE = 1.02
-"""Bounds of one chain this close count as equal when it is decided which node count to forecast first: the smallest,
-as its forecast raises those of all others. Only the order depends on it."""
-
 
 def can_keep_limits(goal: Goal | None, least: LowerBounds) -> NDArray[np.bool_]:
     """Which node counts may keep the goal's deadline and budget with its confidence, ``[node counts]``.
 
     Those that cannot be forecast never do. ``None``: whatever it takes.
     """
-    kept = np.isfinite(least.seconds)
+    kept = np.isfinite(least["seconds"])
     if goal is not None and goal.deadline_seconds is not None:
-        kept &= least.sure_seconds <= goal.deadline_seconds
+        kept &= least["sure_seconds"] <= goal.deadline_seconds
     if goal is not None and goal.budget_dollars is not None:
-        kept &= least.sure_dollars <= goal.budget_dollars
+        kept &= least["sure_dollars"] <= goal.budget_dollars
     return kept
 
 
@@ -231,22 +223,21 @@ def find_least(
     chains: Sequence[CandidateChain],
     measure: Measure,
     goal: Goal | None = None,
-    slack: float = 0.0,
 ) -> Evaluation | None:
-    """The candidate of least ``measure`` that keeps ``goal``; ``None`` if nothing does.
-
-    With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
-    """
-    return next(iter_ascending(evaluator, chains, measure, goal, slack), None)
+    """The candidate of least ``measure`` that keeps ``goal``; ``None`` if nothing does."""
+    return next(iter_ascending(evaluator, chains, measure, goal), None)
 
 
-def find_cheapest(
+def find_best(
     evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal
 ) -> Evaluation | None:
-    """The candidate of least expected cost that keeps ``goal``, with what being late costs: never less than its bill.
+    """The candidate that keeps ``goal`` of the least that it aims at, with what being late costs where that counts.
 
-    So in ascending order of bills, none after the first whose bill alone is more than the best so far can be better.
+    That is never less than its bill: so in ascending order of bills, none after the first whose bill alone is more
+    than the best so far can be better.
     """
+    if not goal.weighs_lateness:
+        return find_least(evaluator, chains, goal.aim, goal)
     best: Evaluation | None = None
     for each in iter_ascending(evaluator, chains, "dollars", goal):
         if best is not None and each.dollars >= best.expected_objective:
@@ -273,56 +264,30 @@ def iter_ascending(
     chains: Sequence[CandidateChain],
     measure: Measure,
     goal: Goal | None,
-    slack: float = 0.0,
     sooner: bool = False,
 ) -> Iterator[Evaluation]:
-    """Candidates in ascending order of ``measure``, but for ``slack``.
-
-    With ``sooner`` only those faster than all that came before.
-    """
+    """Candidates in ascending order of ``measure``; with ``sooner`` only those faster than all that came before."""
     rows = [chain.least for chain in chains]
-    keys = np.array(
-        [getattr(row, measure)[can_keep_limits(goal, row)].min(initial=np.inf) for row in rows]
-    )
-    fastest = np.array([row.seconds.min(initial=np.inf) for row in rows])
+    keys = np.array([row[measure][can_keep_limits(goal, row)].min(initial=np.inf) for row in rows])
+    fastest = np.array([row["seconds"].min(initial=np.inf) for row in rows])
     seen: dict[int, list[int]] = {}
     soonest = np.inf
     while len(keys) and np.isfinite(keys.min()):
         number = int(keys.argmin())
-        chain, values = chains[number], getattr(rows[number], measure)
-        open_ = can_keep_limits(goal, rows[number]) & (rows[number].seconds < soonest)
+        chain, values = chains[number], rows[number][measure]
+        open_ = can_keep_limits(goal, rows[number]) & (rows[number]["seconds"] < soonest)
         open_[seen.get(number, [])] = False
         now = float(values[open_].min(initial=np.inf))
         if now > keys[number]:
             keys[number] = now
             continue
-        place = _next_number(chain, values, open_, now)
-        if slack and chain.stage[place] < STEP:
-            # One whose step is forecast, and that may be near enough, before another forecast is made.
-            made = np.flatnonzero(open_ & (chain.stage == STEP) & (values <= now * (1 + slack / 2)))
-            place = int(made[values[made].argmin()]) if made.size else place
+        place = int(np.flatnonzero(open_ & (values == now))[0])
         if chain.stage[place] < WHOLE:
             evaluator.advance(chain, place)
-            near_enough = (
-                slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
-            )
-            if not (near_enough and can_keep_limits(goal, rows[number])[place]):
-                continue
+            continue
         seen.setdefault(number, []).append(place)
         evaluation = evaluator.evaluate(chain, place)
         if sooner:
             soonest = evaluation.seconds
             keys[fastest >= soonest] = np.inf
         yield evaluation
-
-
-def _next_number(
-    chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float
-) -> int:
-    """The node count to look at: that of the least bound, or a smaller one that would raise it."""
-    best = int(np.flatnonzero(open_ & (values == now))[0])
-    if chain.stage[best] != FLOOR:
-        return best
-    alike = open_ & (values <= now * _ALIKE) & (chain.stage == FLOOR)
-    alike &= chain.shape.nodes >= min(chain.onward_from, int(chain.shape.nodes[best]))
-    return int(np.flatnonzero(alike)[0])

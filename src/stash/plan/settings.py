@@ -8,7 +8,7 @@ their number, batch and passes; types of one shape share it. Nothing here knows 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -136,25 +136,15 @@ _ROUNDING = 1e-3
 """Published memory sizes have four digits."""
 
 
-@dataclass(frozen=True)
-class ShapeKey:
-    """What distinguishes shapes."""
-
-    base: int
-    """Which of the profiles it is forecast from."""
-    device: str | None
-    devices: int
-    batch: int
-    accumulate: int
-    most_nodes: int
-
-
 @dataclass(frozen=True, eq=False)
 class Shape:
     """One way of running the job on nodes of so many devices; arrays are ``[node counts]``, ascending."""
 
-    key: ShapeKey
     base: Base
+    device: str | None
+    devices: int
+    batch: int
+    accumulate: int
     nodes: NDArray[np.int64]
     steps: Array
     """Of the whole training."""
@@ -163,7 +153,7 @@ class Shape:
 
     @cached_property
     def ranks(self) -> NDArray[np.int64]:
-        return self.nodes * self.key.devices
+        return self.nodes * self.devices
 
     @cached_property
     def doubts(self) -> Array:
@@ -176,11 +166,12 @@ class Shape:
     @cached_property
     def compute(self) -> float:
         """Of a pass, in times of the profiled one; raises UserError where nothing is known of the device's speed."""
-        base, device = self.base, self.key.device
-        if device == base.target.device and self.alteration.batch is None:
+        base = self.base
+        if self.device == base.target.device and self.alteration.batch is None:
             return 1.0
-        target = base.target.model_copy(update={"device": device, "machine": None, "cores": None})
-        return base.compute_scale(target, Passes(self.key.batch, self.key.accumulate)).mean
+        update = {"device": self.device, "machine": None, "cores": None}
+        target = base.target.model_copy(update=update)
+        return base.compute_scale(target, Passes(self.batch, self.accumulate)).mean
 
     @cached_property
     def alteration(self) -> Alteration:
@@ -188,8 +179,8 @@ class Shape:
         before = self.base.passes
         assert before is not None, "a step's samples are counted"
         return AS_IT_IS.replace_facts(
-            batch=None if self.key.batch == before.batch else self.key.batch,
-            accumulate=None if self.key.accumulate == before.accumulated else self.key.accumulate,
+            batch=None if self.batch == before.batch else self.batch,
+            accumulate=None if self.accumulate == before.accumulated else self.accumulate,
         )
 
 
@@ -239,94 +230,55 @@ def why_not_divisible(base: Base, rentable: Rentable, nodes: int) -> str | None:
     return why_replicas_split(base, nodes, rentable.devices)
 
 
-class Shapes:
-    """Every shape that is asked for, made once."""
-
-    def __init__(self, bases: Sequence[Base], plan: StepPlan) -> None:
-        self._bases, self._plan = bases, plan
-        self._known: dict[
-            tuple[int, str | None, int, float | None, int, int], tuple[Shape, ...]
-        ] = {}
-
-    def find(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
-        """One for each batch that its node counts ask for, none above ``largest``."""
-        key = (
-            base,
-            rentable.device,
-            rentable.devices,
-            rentable.device_memory_bytes,
-            rentable.most_nodes,
-            largest,
+def find_shapes(rentable: Rentable, base: Base, plan: StepPlan, largest: int) -> tuple[Shape, ...]:
+    """One for each batch that its node counts ask for, none above ``largest``."""
+    by_split: dict[tuple[int, int], list[int]] = {}
+    for nodes in range(1, rentable.most_nodes + 1):
+        of_device = plan.device_samples(nodes * rentable.devices)
+        if of_device is not None and why_not_divisible(base, rentable, nodes) is None:
+            by_split.setdefault(split_batch(of_device, largest), []).append(nodes)
+    shapes = []
+    for (batch, passes), counts in by_split.items():
+        samples = [plan.samples(count * rentable.devices, batch * passes) for count in counts]
+        steps = np.array([plan.steps(each) for each in samples])
+        nodes_of = np.array(counts, dtype=np.int64)
+        device, devices = rentable.device, rentable.devices
+        shapes.append(
+            Shape(base, device, devices, batch, passes, nodes_of, steps, np.array(samples))
         )
-        if key not in self._known:
-            self._known[key] = tuple(self._make_shapes(rentable, base, largest))
-        return self._known[key]
-
-    def _make_shapes(self, rentable: Rentable, base: int, largest: int) -> Iterator[Shape]:
-        by_split: dict[tuple[int, int], list[int]] = {}
-        for nodes in range(1, rentable.most_nodes + 1):
-            of_device = self._plan.device_samples(nodes * rentable.devices)
-            if (
-                of_device is not None
-                and why_not_divisible(self._bases[base], rentable, nodes) is None
-            ):
-                by_split.setdefault(split_batch(of_device, largest), []).append(nodes)
-        for (batch, accumulated), counts in by_split.items():
-            key = ShapeKey(
-                base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes
-            )
-            nodes_of = np.array(counts, dtype=np.int64)
-            samples = [
-                self._plan.samples(n * rentable.devices, batch * accumulated) for n in counts
-            ]
-            steps = np.array([self._plan.steps(each) for each in samples])
-            yield Shape(key, self._bases[base], nodes_of, steps, np.array(samples))
+    return tuple(shapes)
 
 
 # The nearest profile
 
 
-class NearestProfile:
-    """Profiles of one job, asked which of them speaks for a machine."""
+def nearest_profile(bases: Sequence[Base], rentable: Rentable) -> Base:
+    """Which of the profiles speaks for a machine.
 
-    def __init__(self, bases: Sequence[Base], catalog: Catalog) -> None:
-        self._bases, self._catalog = bases, catalog
-        self._doubts: dict[tuple[int, str | None], float] = {}
+    The same instance type first, then the same device, then the least doubt about the device's speed, then the
+    profile of most nodes, as its network holds predictions of others.
+    """
+    if len(bases) == 1:
+        return bases[0]
 
-    def choose(self, rentable: Rentable) -> int:
-        """Which of the profiles.
+    def distance(base: Base) -> tuple[bool, bool, float, int]:
+        is_same, device = is_profiled_on(base, rentable.instance), rentable.device
+        nodes = base.profile.nodes
+        return not is_same, base.target.device != device, _speed_doubt(base, device), -nodes
 
-        The same instance type first, then the same device, then the least doubt about the device's speed, then the
-        profile of most nodes, as its network holds predictions of others.
-        """
-        if len(self._bases) == 1:
-            return 0
+    return min(bases, key=distance)
 
-        def distance(number: int) -> tuple[bool, bool, float, int]:
-            base, device = self._bases[number], rentable.device
-            same = is_profiled_on(base, rentable.instance)
-            return (
-                not same,
-                base.target.device != device,
-                self._doubt(number, device),
-                -base.profile.nodes,
-            )
 
-        return min(range(len(self._bases)), key=distance)
-
-    def _doubt(self, number: int, device: str | None) -> float:
-        """Relative spread of the device's speed over the profiled one's; infinite where nothing is known of it."""
-        base = self._bases[number]
-        if device == base.target.device:
-            return 0.0
-        if (number, device) not in self._doubts:
-            target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
-            try:
-                scale = base.compute_scale(target, base.passes)
-                self._doubts[number, device] = float(np.std(scale.factor) / scale.mean)
-            except UserError:
-                self._doubts[number, device] = math.inf
-        return self._doubts[number, device]
+def _speed_doubt(base: Base, device: str | None) -> float:
+    """Relative spread of the device's speed over the profiled one's; infinite where nothing is known of it."""
+    if device == base.target.device:
+        return 0.0
+    target = Target(name="", nodes=1, devices=1, backend=base.target.backend, device=device)
+    try:
+        scale = base.compute_scale(target, base.passes)
+    except UserError:
+        return math.inf
+    return float(np.std(scale.factor) / scale.mean)
 
 
 def is_profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stash.core.errors import UserError
 from stash.core.units import format_bytes
-from stash.predict.changes import AS_IT_IS, Alteration, option_name, retarget
+from stash.predict.changes import AS_IT_IS, Alteration, Times, retarget
 from stash.predict.cluster import Storage, Target
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
 from stash.predict.loading import cores_worth, is_rented, why_no_loading
@@ -29,7 +29,6 @@ from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, draw_sto
 
 _OF_MACHINES = (
     "network",
-    "network_times",
     "nodes",
     "gpus",
     "gpu",
@@ -73,30 +72,21 @@ class ChangedJob:
     @property
     def more_passes(self) -> float:
         """Times as many passes a step as were profiled; 1 where they were not counted."""
-        before = self.base.passes
-        return (
-            1.0
-            if self.passes is None or before is None
-            else self.passes.accumulated / before.accumulated
-        )
+        before, after = self.base.passes, self.passes
+        return after.accumulated / before.accumulated if before and after else 1.0
 
     @property
     def more_samples(self) -> float:
-        before = self.base.passes
-        return (
-            1.0 if self.passes is None or before is None else self.passes.samples / before.samples
-        )
+        before, after = self.base.passes, self.passes
+        return after.samples / before.samples if before and after else 1.0
 
     def after(self, epochs: int) -> ChangedJob | None:
         """The job after so many shuffled epochs on nodes that hold the data set; ``None`` where that is unknown."""
-        base, memory = self.base, self.target.memory_bytes
-        size = None if base.loading is None else base.loading.dataset_bytes
-        if (
-            not size
-            or memory is None
-            or self.cached is not None
-            or cached_share(memory.value, size) < 1.0
-        ):
+        memory = self.target.memory_bytes
+        size = self.base.loading and self.base.loading.dataset_bytes
+        if not size or memory is None or self.cached is not None:
+            return None
+        if cached_share(memory.value, size) < 1.0:
             return None
         share = warmed_share(self.target.nodes, epochs)
         return replace(self, cached=share, keeps=1.0, unchanged=False, only_cached=False)
@@ -136,10 +126,11 @@ class ChangedJob:
 def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
     """The profiled job as ``wanted``; raises UserError where it cannot be so, or the profile does not hold enough."""
     target = base.target
-    if any(getattr(wanted, name) is not None for name in _OF_MACHINES):
+    if not wanted.facts.keys().isdisjoint(_OF_MACHINES):
         target = retarget(base.target, wanted, base.catalog(), base.clusters)
         if target == base.target:  # what was asked for is what was measured
-            wanted = wanted.replace_facts(**dict.fromkeys(_OF_MACHINES))
+            disk = wanted.disk if isinstance(wanted.disk, Times) else None
+            wanted = wanted.replace_facts(**{**dict.fromkeys(_OF_MACHINES), "disk": disk})
         elif (why := why_replicas_split(base, target.nodes, target.devices)) is not None:
             raise UserError(f"{target.name}: {why}")
     scale, passes = ComputeScale(np.ones(base.draws.count)), base.passes
@@ -150,60 +141,50 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
     if wanted.batch is not None or wanted.accumulate is not None:
         passes = passes_of(base.profile, base.breakdown, wanted.batch, wanted.accumulate)
     _refuse_unanswerable(base, wanted, counted=passes is not None)
-    _refuse_too_large(base, target, wanted)
+    _refuse_too_large(base, target)
     moved = (target.device, target.device_share) != (base.target.device, base.target.device_share)
     if moved or wanted.batch is not None or wanted.dtype is not None:
         scale = base.compute_scale(target, passes, wanted.dtype, wanted.gpu)
     storage, unpublished = _storage(base, target, wanted)
-    cached, size = wanted.cache, None if base.loading is None else base.loading.dataset_bytes
+    cached, size = wanted.cache, base.loading and base.loading.dataset_bytes
     if cached is None and wanted.memory is not None and size:
         cached = cached_share(wanted.memory, size)
-    host = base.profile.hosts[0] if base.profile.hosts else None
+    work = base.exchange.work
+    exchanges_often = work is not None and work.times != 1.0
     return ChangedJob(
         base,
         target,
         passes,
         scale,
-        exchange=_exchange(base, wanted, scale),
+        exchange=ExchangeChanges(
+            bucket_cap=wanted.bucket,
+            compress=1 / (wanted.compress or 1.0),
+            times=1.0 if wanted.accumulate is not None and exchanges_often else None,
+            compute=scale.mean,
+        ),
         workers=wanted.workers,
         cached=cached,
         storage=storage,
         unpublished=unpublished,
-        shared_cores=wanted.instance is not None or is_rented(host),
+        shared_cores=wanted.instance is not None or is_rented(next(iter(base.profile.hosts), None)),
         microbatches=wanted.microbatches,
         split=wanted.split,
         unchanged=wanted == AS_IT_IS,
-        only_cached=set(wanted.names) <= {"cache", "memory"},
+        only_cached=wanted.facts.keys() <= {"cache", "memory"},
     )
 
 
-def _refuse_too_large(base: Base, target: Target, wanted: Alteration) -> None:
+def _refuse_too_large(base: Base, target: Target) -> None:
     """Raises UserError where not even the parameters that a rank holds fit into a device there."""
-    held, room = base.profile.workload.parameter_bytes, target.device_memory_bytes
-    shares = shards_itself(base.profile.workload)
-    if (
-        held is None
-        or room is None
-        or shares
-        or target.device == base.target.device
-        or held <= room.value
-    ):
+    work, room = base.profile.workload, target.device_memory_bytes
+    held = work.parameter_bytes
+    if held is None or room is None or held <= room.value or target.device == base.target.device:
         return
-    raise UserError(
-        f"{target.device} has {format_bytes(room.value)}, and the model's parameters alone take {format_bytes(held)} "
-        "on each device; ask for a larger one, or profile the job with FSDP, which divides them"
-    )
-
-
-def _exchange(base: Base, wanted: Alteration, scale: ComputeScale) -> ExchangeChanges:
-    work = base.exchange.work
-    once_already = work is None or work.times == 1.0
-    return ExchangeChanges(
-        bucket_cap=wanted.bucket,
-        compress=1.0 if wanted.compress is None else 1 / wanted.compress,
-        times=None if wanted.accumulate is None or once_already else 1.0,
-        compute=scale.mean,
-    )
+    if not shards_itself(work):
+        raise UserError(
+            f"{target.device} has {format_bytes(room.value)}, and the model's parameters alone take {format_bytes(held)} "
+            "on each device; ask for a larger one, or profile the job with FSDP, which divides them"
+        )
 
 
 def _storage(base: Base, target: Target, wanted: Alteration) -> tuple[NodeStorage | None, bool]:
@@ -211,9 +192,9 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> tuple[NodeStorag
 
     And whether that sheet does not say how fast it is.
     """
-    as_it_did, unpublished = None if base.loading is None else base.loading.rate, False
-    if wanted.disk_times is not None and as_it_did is not None:
-        as_it_did = as_it_did.scale(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
+    as_it_did, unpublished = base.loading and base.loading.rate, False
+    if isinstance(wanted.disk, Times):
+        as_it_did = as_it_did and as_it_did.scale(wanted.disk, source=f"--disk {wanted.disk:g}x")
     elif target.storage is not None and target.storage != base.target.storage:
         there = draw_storage(target.storage, base.draws)
         if there is not None:
@@ -226,38 +207,26 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> tuple[NodeStorag
 
 def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
     """Raises UserError where the profile lacks what ``wanted`` needs; ``counted``: if samples of a step are known."""
-    profile, breakdown, loading, work = (
-        base.profile,
-        base.breakdown,
-        base.loading,
-        base.profile.workload,
-    )
-    reads = [
-        name
-        for name in ("cache", "memory", "disk", "disk_times")
-        if getattr(wanted, name) is not None
-    ]
-    if reads and breakdown.stall("fetch") is None:
-        why = next(
-            (item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured"
-        )
-        raise UserError(
-            f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})"
-        )
+    profile, loading, work = base.profile, base.loading, base.profile.workload
+    reads = [name for name in ("cache", "memory", "disk") if name in wanted.facts]
+    if reads and base.breakdown.stall("fetch") is None:
+        skipped = {item.name: item.why for item in base.breakdown.skipped}
+        why = skipped.get("fetch", "it was not measured")
+        raise UserError(f"--{reads[0]}: the profile does not tell what fetching costs ({why})")
     if wanted.workers is not None and loading is None:
-        raise UserError(
-            f"--workers: {why_no_loading(profile, breakdown) or recording_hint(profile)}"
-        )
+        why = why_no_loading(profile, base.breakdown) or recording_hint(profile)
+        raise UserError(f"--workers: {why}")
     if wanted.memory is not None and loading is not None and not loading.dataset_bytes:
         raise UserError(
             "--memory: the size of the data set is unknown; say what fits with --cache instead"
         )
-    if wanted.disk_times is not None and (loading is None or loading.rate is None):
-        raise UserError(
-            f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
-            "rate, like 500MB/s"
-        )
-    if wanted.disk is not None and not work.sample_disk_bytes:
+    if isinstance(wanted.disk, Times):
+        if loading is None or loading.rate is None:
+            raise UserError(
+                f"--disk {wanted.disk:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
+                "rate, like 500MB/s"
+            )
+    elif wanted.disk is not None and not work.sample_disk_bytes:
         raise UserError(
             f"--disk: the profile does not hold how many bytes a sample takes on disk; {recording_hint(profile)}"
         )
@@ -265,7 +234,7 @@ def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
         raise UserError(
             "samples per step are unknown, so no other batch can be told; profile again with --batch N"
         )
-    if shards_itself(work) and wanted.bucket is not None:
+    if wanted.bucket is not None and shards_itself(work):
         raise UserError(
             "--bucket: the job shards its model already, and what its gradients would do otherwise is not in the "
             "profile; profile it with DistributedDataParallel"

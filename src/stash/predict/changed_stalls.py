@@ -6,6 +6,7 @@ Each is as it was measured, scaled by what the changes do to it; how a pipeline 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,23 +31,7 @@ def predict_data_stalls(job: ChangedJob, trained_in: Array, moved: bool) -> Pred
     base, target = job.base, job.target
     missing = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
     if base.loading is None or base.held is None or job.pipeline is None:
-        if job.only_cached and job.cached in (None, 1.0) and not moved:
-            # Nothing else changes: what was measured, without fetch if all data are in memory, as under warm.
-            parts = measured_stalls(base, DATA_STALLS)
-            if job.cached is not None:
-                parts = [
-                    replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part
-                    for part in parts
-                ]
-            return PredictedStalls(tuple(parts), tuple(missing))
-        why = (
-            why_no_loading(base.profile, base.breakdown)
-            or f"what a batch costs its workers is unknown; {recording_hint(base.profile)}"
-        )
-        lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
-        return PredictedStalls(
-            (), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost))
-        )
+        return _unmodelled_data_stalls(job, missing, moved)
     loading, pipeline, storage = base.loading, job.pipeline, job.storage
     same_cores = (pipeline.workers, pipeline.cores is loading.pipeline.cores) == (
         loading.pipeline.workers,
@@ -90,6 +75,30 @@ def predict_data_stalls(job: ChangedJob, trained_in: Array, moved: bool) -> Pred
         )
     )
     return PredictedStalls(tuple(parts), tuple(missing))
+
+
+def _unmodelled_data_stalls(
+    job: ChangedJob, missing: Sequence[Missing], moved: bool
+) -> PredictedStalls:
+    """Prep and fetch of a job whose pipeline is unknown: as they were measured, or unknown."""
+    base = job.base
+    if job.only_cached and job.cached in (None, 1.0) and not moved:
+        # Nothing else changes: what was measured, without fetch if all data are in memory, as under warm.
+        parts = measured_stalls(base, DATA_STALLS)
+        if job.cached is not None:
+            parts = [
+                replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part
+                for part in parts
+            ]
+        return PredictedStalls(tuple(parts), tuple(missing))
+    why = (
+        why_no_loading(base.profile, base.breakdown)
+        or f"what a batch costs its workers is unknown; {recording_hint(base.profile)}"
+    )
+    lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
+    return PredictedStalls(
+        (), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost))
+    )
 
 
 # What trains, and the exchange

@@ -25,7 +25,7 @@ from stash.predict.cluster import (
     NodeTransport,
     Storage,
     Target,
-    links_of_gpu,
+    has_linked_gpus,
     transport_used,
 )
 from stash.predict.cluster_sources import network_rate, target_of_instance
@@ -76,7 +76,7 @@ def _parse_compression(text: str) -> float:
 
 
 BALANCED = "balanced"
-_WITH_MESH = ("mesh", "network", "network_times", "transport", "cluster")
+_WITH_MESH = ("mesh", "network", "transport", "cluster")
 """Options that say how the profiled machines are linked."""
 
 
@@ -117,7 +117,7 @@ class Alteration(Options):
     network: float | None = option(
         "RATE", "Set the network of a node, like 100gbit.", _parse_rate, panel=_MACHINES
     )
-    """Bytes per second, one direction, as it is sold."""
+    """Bytes per second, one direction, as it is sold; or ``Times``."""
     transport: NodeTransport | None = option(
         "HOW",
         "Connect nodes by sockets, efa or infiniband (default: as profiled).",
@@ -180,32 +180,21 @@ class Alteration(Options):
         read_mesh,
         panel=_JOB,
     )
-    network_times: float | None = None
-    """Times as fast as the profiled one, as collectives see it."""
-    disk_times: float | None = None
-    """Times as fast as the profiled one, as the loaders saw it."""
 
     def check(self) -> None:
-        for name in ("network", "disk"):
-            if isinstance(getattr(self, name), Times):
-                object.__setattr__(self, f"{name}_times", float(getattr(self, name)))
-                object.__setattr__(self, name, None)
         if self.cache is not None and self.memory is not None:
             raise UserError(
                 "--cache and --memory both say how much of the data is in memory; leave one of them out"
             )
-        if self.mesh is not None and (
-            others := [name for name in self.facts if name not in _WITH_MESH]
-        ):
+        others = [name for name in self.facts if name not in _WITH_MESH]
+        if self.mesh is not None and others:
             raise UserError(
                 "--mesh shares the profiled job's model otherwise, on its own machines; only --network and --cluster "
-                f"go with it: ask about --{option_name(others[0])} by itself"
+                f"go with it: ask about --{others[0]} by itself"
             )
         for whole in ("instance", "cluster"):
-            if getattr(self, whole) is None:
-                continue
             for name in ("gpu", "gpus", "cpus", "memory", "instance"):
-                if name != whole and getattr(self, name) is not None:
+                if whole in self.facts and name in self.facts and name != whole:
                     raise UserError(
                         f"--{whole} {getattr(self, whole)} says already what --{name} would change; leave one of "
                         "them out"
@@ -231,20 +220,15 @@ class Alteration(Options):
     @property
     def names(self) -> tuple[str, ...]:
         """Options that were given, without the dashes."""
-        return tuple(dict.fromkeys(map(option_name, self.facts)))
+        return tuple(self.facts)
 
     @property
     def texts(self) -> dict[str, str]:
         """What was given as text, as it was typed, by the options' names without the dashes."""
-        return {option_name(name): str(text) for name, text in self.typed.items()}
+        return {name: str(text) for name, text in self.typed.items()}
 
 
 AS_IT_IS = Alteration()
-
-
-def option_name(field: str) -> str:
-    """How a field is called on the command line, without the dashes."""
-    return field.removesuffix("_times").replace("_", "-")
 
 
 def document_name(option: str) -> str:
@@ -252,27 +236,18 @@ def document_name(option: str) -> str:
     return {"dtype": "precision-of-training"}.get(option, option)
 
 
-_FIELDS = {
-    declared.name(field).removeprefix("--"): field
-    for field, declared in declarations(Alteration).items()
-}
-"""Fields by the names of their options."""
-
-
-def field_of(option: str) -> str:
-    """The field that an option changes; raises UserError with what there is."""
-    if option not in _FIELDS:
-        alike = find_nearest(option, _FIELDS)
-        there_is = ", ".join(map(option_name, declarations(Alteration)))
-        hint = f"did you mean {alike[0]}?" if alike else f"there are {there_is}"
+def check_option(option: str) -> None:
+    """Raise UserError, with what there is, for an option of which no forecast knows."""
+    options = declarations(Alteration)
+    if option not in options:
+        alike = find_nearest(option, options)
+        hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(options)}"
         raise UserError(f"nothing is called {option!r} that a forecast could change; {hint}")
-    return _FIELDS[option]
 
 
-def parse(field: str, text: str) -> object:
-    """The value of one field as it was typed; raises UserError, which names the option."""
-    declared = declarations(Alteration)[field]
-    return read_as(declared.name(field), declared.read, text)
+def parse(option: str, text: str) -> object:
+    """The value of an option as it was typed; raises UserError, which names it."""
+    return read_as(f"--{option}", declarations(Alteration)[option].read, text)
 
 
 # The cluster that is asked about. A GPU named alone moves into the machines that were profiled: their links stay.
@@ -282,92 +257,77 @@ def retarget(
     measured: Target, wanted: Alteration, known: Catalog, clusters: Callable[[str], Target]
 ) -> Target:
     """What ``wanted`` makes of the profiled cluster; raises UserError for unknown names, and if it is too large."""
-    other = None if wanted.cluster is None else clusters(wanted.cluster)
-    nodes = wanted.nodes or (other or measured).nodes
-    if (
-        other is not None
-        and wanted.network is None
-        and wanted.transport not in (None, transport_used(other.network))
-    ):
-        raise UserError(
-            f"--transport: {wanted.cluster} says already what its nodes talk over; give --network too"
-        )
-    used = transport_used(measured.network)
-    transport = wanted.transport or used
-    if wanted.instance is not None:
-        other = target_of_instance(known.instance(wanted.instance), nodes, transport)
-    elif transport != used and wanted.network is None and other is None:
-        other = _change_transport(measured, nodes, transport, known)
-    if other is not None and measured.has_same_machines(other):
-        seen = measured if transport == used else measured.model_copy(update={"network": None})
-        other = seen.complete_from(other)
-        if (nodes, other.devices, transport) == (measured.nodes, measured.devices, used):
-            other = measured
-    target = other or measured
-    if wanted.cluster is not None and target.device is None and measured.device is not None:
-        raise UserError(
-            f"--cluster {wanted.cluster} has no GPU, and the job was profiled on {measured.device}"
-        )
-    if wanted.instance is not None:
-        if (
-            measured.device is None
-            and target.device is None
-            and not measured.has_same_machines(target)
-        ):
-            raise UserError(
-                f"--instance {wanted.instance}: no published figure says how fast its CPUs train; run `stash "
-                "profile` there, or change single facts with --nodes, --network and --disk"
-            )
-        if measured.device is not None and target.device is None:
-            raise UserError(
-                f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
-                "its CPUs can only be measured: run `stash profile` there"
-            )
+    target = _choose_machines(measured, wanted, known, clusters)
     if wanted.gpu is None and target.device and _is_measured(target.device, measured, known):
         target = target.model_copy(update={"device": measured.device})
     if wanted.gpu is not None or target.device != measured.device:
         target = _change_gpu(target, wanted, measured, known)
-    devices = wanted.gpus or target.devices
+    nodes, devices = wanted.nodes or target.nodes, wanted.gpus or target.devices
     update: dict[str, object] = {"nodes": nodes, "devices": devices}
     if devices > 1 and target.devices == 1:
         update["inside"] = None
     if wanted.network is not None:
         update["network"] = _make_network(target, wanted.network, wanted.transport, devices)
-    if wanted.network_times is not None:
-        times, old = f"--network {wanted.network_times:g}x", target.network
-        if old is None or old.bytes_per_second is None:
-            raise UserError(
-                f"{times}: the network that was profiled is unknown; give a rate, like 100gbit"
-            )
-        faster = old.bytes_per_second.scale(wanted.network_times, source=times)
-        update["network"] = old.model_copy(update={"bytes_per_second": faster})
-    if wanted.disk is not None:
+    if wanted.disk is not None and not isinstance(wanted.disk, Times):
         update["storage"] = Storage(bytes_per_second=given_quantity(wanted.disk, "--disk"))
-    for field, value in (("cores", wanted.cpus), ("memory_bytes", wanted.memory)):
-        known_value = getattr(target, field)
-        if value is not None and (
-            known_value is None or known_value.value != value
-        ):  # else what there is
-            update[field] = given_quantity(value, "--cpus" if field == "cores" else "--memory")
+    for field, value, named in (
+        ("cores", wanted.cpus, "--cpus"),
+        ("memory_bytes", wanted.memory, "--memory"),
+    ):
+        there: Quantity | None = getattr(target, field)
+        if value is not None and (there is None or there.value != value):
+            update[field] = given_quantity(value, named)
     if nodes * devices > MAX_NODES:
         ranks = f"{nodes} nodes of {devices} are {nodes * devices:,} ranks"
         raise UserError(f"{ranks}; forecasts go up to {MAX_NODES:,}")
     return target.model_copy(update=update)
 
 
-def _change_transport(
-    measured: Target, nodes: int, transport: NodeTransport, known: Catalog
+def _choose_machines(
+    measured: Target, wanted: Alteration, known: Catalog, clusters: Callable[[str], Target]
 ) -> Target:
-    """Machines like those measured, talking over what they did not; raises UserError where their type is unknown."""
-    type_ = next((each for each in known.instances if each.name.lower() == measured.machine), None)
-    if type_ is None:
-        raise UserError(
-            "--transport: what the profiled machines would reach over another one is unknown, as their type is in no "
-            "catalog; name it with --instance, or say a rate with --network"
+    """The machines that are asked about: another type, those of a file, or those that were profiled."""
+    other = None if wanted.cluster is None else clusters(wanted.cluster)
+    nodes, used = wanted.nodes or (other or measured).nodes, transport_used(measured.network)
+    transport = wanted.transport or used
+    if other is not None:
+        if wanted.network is None and wanted.transport not in (None, transport_used(other.network)):
+            raise UserError(
+                f"--transport: {wanted.cluster} says already what its nodes talk over; give --network too"
+            )
+    elif wanted.instance is not None:
+        other = target_of_instance(known.instance(wanted.instance), nodes, transport)
+    elif transport != used and wanted.network is None:
+        type_ = next(
+            (each for each in known.instances if each.name.lower() == measured.machine), None
         )
-    return target_of_instance(type_, nodes, transport).model_copy(
-        update={"devices": measured.devices}
-    )
+        if type_ is None:
+            raise UserError(
+                "--transport: what the profiled machines would reach over another one is unknown, as their type is in no "
+                "catalog; name it with --instance, or say a rate with --network"
+            )
+        other = target_of_instance(type_, nodes, transport)
+        other = other.model_copy(update={"devices": measured.devices})
+    if other is None:
+        return measured
+    if measured.has_same_machines(other):
+        seen = measured if transport == used else measured.model_copy(update={"network": None})
+        other = seen.complete_from(other)
+        unchanged = (nodes, other.devices, transport) == (measured.nodes, measured.devices, used)
+        return measured if unchanged else other.model_copy(update={"nodes": nodes})
+    if other.device is None and measured.device is not None:
+        raise UserError(
+            f"--cluster {wanted.cluster} has no GPU, and the job was profiled on {measured.device}"
+            if wanted.cluster is not None
+            else f"--instance {wanted.instance} has no GPU, and the job was profiled on {measured.device}; a step on "
+            "its CPUs can only be measured: run `stash profile` there"
+        )
+    if wanted.instance is not None and other.device is None:
+        raise UserError(
+            f"--instance {wanted.instance}: no published figure says how fast its CPUs train; run `stash "
+            "profile` there, or change single facts with --nodes, --network and --disk"
+        )
+    return other
 
 
 def _is_measured(gpu: str, measured: Target, known: Catalog) -> bool:
@@ -387,31 +347,12 @@ def _change_gpu(target: Target, wanted: Alteration, measured: Target, known: Cat
     if wanted.gpu is None or _is_measured(wanted.gpu, measured, known):
         return target
     gpu = named_gpu(wanted.gpu, known)
-    memory = None
-    if gpu.memory_bytes is not None:
-        memory = Quantity(
-            value=gpu.memory_bytes, origin="data sheet", as_of=gpu.as_of, source=gpu.source
-        )
+    memory = gpu.memory_bytes and Quantity(
+        value=gpu.memory_bytes, origin="data sheet", as_of=gpu.as_of, source=gpu.source
+    )
     return target.model_copy(
         update={"device": gpu.name, "device_memory_bytes": memory, "device_share": 1.0}
     )
-
-
-def _reachable_rate(claimed: Quantity, transport: NetworkKind, pcie: int | None) -> Quantity | None:
-    """What collectives reach of a line; sockets of a faster one at least what they reach where they still follow."""
-    if pcie is not None:
-        return network_rate(claimed, transport, pcie=pcie)
-    found, least = (
-        network_rate(claimed, transport),
-        network_rate(given_quantity(SOCKETS_FOLLOW, "--network"), transport),
-    )
-    if found is None or least is None or transport != "tcp" or claimed.value <= SOCKETS_FOLLOW:
-        return found
-    ends = {
-        name: max(getattr(found, name) or 0.0, getattr(least, name) or 0.0)
-        for name in ("value", "low", "high")
-    }
-    return found.model_copy(update=ends)
 
 
 def named_gpu(name: str, known: Catalog) -> GpuFacts:
@@ -422,19 +363,34 @@ def named_gpu(name: str, known: Catalog) -> GpuFacts:
 def _make_network(
     target: Target, rate: float, transport: NodeTransport | None, devices: int
 ) -> Network:
-    """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
+    """A line of that rate, or so many times the rate there is; raises UserError where that is unknown.
+
+    What collectives reach of a line is published for NCCL; gloo's sockets fill what they get.
+    """
     old = target.network or Network()
-    used = transport or transport_used(old)
-    kind = old.transport
-    if kind is None or used != transport_used(old):
-        kind = "tcp" if used == "sockets" else "infiniband"
-    if used != transport_used(old):
+    if isinstance(rate, Times):
+        times, known = f"--network {rate:g}x", old.bytes_per_second
+        if known is None:
+            raise UserError(
+                f"{times}: the network that was profiled is unknown; give a rate, like 100gbit"
+            )
+        return old.model_copy(update={"bytes_per_second": known.scale(rate, source=times)})
+    was = transport_used(old)
+    used = transport or was
+    kind: NetworkKind = "tcp" if used == "sockets" else "infiniband"
+    if used != was:
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
-    claimed, wiring = (
-        given_quantity(rate, "--network"),
-        None if target.inside is None else target.inside.wiring,
-    )
-    linked = links_of_gpu(target.device) if wiring is None else wiring != "pcie"
-    pcie = devices if target.device is not None and not linked else None
-    reached = claimed if target.backend == "gloo" else _reachable_rate(claimed, kind, pcie)
+    kind = old.transport or kind
+    reached: Quantity | None = given_quantity(rate, "--network")
+    if target.backend == "nccl":
+        pcie = None if target.device is None or has_linked_gpus(target) else devices
+        reached = network_rate(reached, kind, pcie=pcie)
+        if pcie is None and kind == "tcp" and rate > SOCKETS_FOLLOW and reached is not None:
+            # Sockets of a faster line reach at least what they do where they still follow it.
+            least = network_rate(given_quantity(SOCKETS_FOLLOW, "--network"), kind)
+            ends = {
+                name: max(getattr(reached, name) or 0.0, getattr(least, name, None) or 0.0)
+                for name in ("value", "low", "high")
+            }
+            reached = reached if least is None else reached.model_copy(update=ends)
     return old.model_copy(update={"bytes_per_second": reached})

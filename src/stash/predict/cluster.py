@@ -224,15 +224,16 @@ PAIR_SHARE = 0.5
 pair: 0.44 to 0.62 of three's and four's on T4s, 0.66 on V100s (``catalog/data/collectives.csv``)."""
 
 
+def has_linked_gpus(target: Target) -> bool:
+    """Whether a node's GPUs have links of their own, by its wiring or else by the GPU's data sheet."""
+    wiring = None if target.inside is None else target.inside.wiring
+    return links_of_gpu(target.device) if wiring is None else wiring != "pcie"
+
+
 def shares_pair(target: Target) -> bool:
     """Whether nodes talk by NCCL over sockets, and their GPUs have no links of their own."""
-    inside = target.inside
-    linked = (
-        links_of_gpu(target.device)
-        if inside is None or inside.wiring is None
-        else inside.wiring != "pcie"
-    )
-    return target.backend == "nccl" and transport_used(target.network) == "sockets" and not linked
+    by_sockets = target.backend == "nccl" and transport_used(target.network) == "sockets"
+    return by_sockets and not has_linked_gpus(target)
 
 
 def is_sheet_pair(target: Target) -> bool:

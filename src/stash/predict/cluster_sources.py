@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -257,23 +258,26 @@ def links_of(hosts: Sequence[Host], backend: Backend) -> tuple[NodeLinks | None,
     apart = next((each for each in curves if each.nodes > 1 and each.sizes), None)
     inside = network = None
     if alone is not None:
-        inside = NodeLinks(
-            bytes_per_second=measured_quantity(_curve_bandwidth(alone), as_of, source),
-            latency_seconds=_curve_latency(alone, as_of, source),
-        )
+        figures = _curve_bandwidth(alone), _curve_latency(alone)
+        inside = NodeLinks(**_measured_link(*figures, as_of, source))
+    reached = best_links(hosts, 0).network
     if apart is not None:
-        network = Network(
-            bytes_per_second=measured_quantity(_curve_bandwidth(apart), as_of, source),
-            latency_seconds=_curve_latency(apart, as_of, source),
-        )
-    else:
-        reached = best_links(hosts, 0).network
-        if reached is not None:
-            flows = f"{source}, {reached.flows} TCP flows"
-            network = Network(
-                transport="tcp", bytes_per_second=measured_quantity(reached.best, as_of, flows)
-            )
+        figures = _curve_bandwidth(apart), _curve_latency(apart)
+        network = Network(**_measured_link(*figures, as_of, source))
+    elif reached is not None:
+        flows = f"{source}, {reached.flows} TCP flows"
+        network = Network(transport="tcp", **_measured_link(reached.best, None, as_of, flows))
     return inside, network
+
+
+def _measured_link(
+    rate: Interval, latency: Interval | None, as_of: str, source: str
+) -> dict[str, Any]:
+    """Fields of ``NodeLinks`` or ``Network``."""
+    return {
+        "bytes_per_second": measured_quantity(rate, as_of, source),
+        "latency_seconds": latency and measured_quantity(latency, as_of, source),
+    }
 
 
 def _curve_bandwidth(curve: Curve) -> Interval:
@@ -287,15 +291,13 @@ def _curve_bandwidth(curve: Curve) -> Interval:
     )
 
 
-def _curve_latency(curve: Curve, as_of: str, source: str) -> Quantity | None:
+def _curve_latency(curve: Curve) -> Interval | None:
     """α with its standard error; ``None`` where small messages were too noisy to show one."""
     if curve.fit is None or curve.fit.alpha_seconds <= 0:
         return None
     alpha = curve.fit.alpha_seconds
     factor = float(np.exp(1.96 * curve.fit.alpha_error / alpha))
-    return measured_quantity(
-        Interval(value=alpha, low=alpha / factor, high=alpha * factor), as_of, source
-    )
+    return Interval(value=alpha, low=alpha / factor, high=alpha * factor)
 
 
 def _exact_quantity(value: float | None, created: str) -> Quantity | None:
@@ -373,22 +375,18 @@ def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Networ
     timed = [
         run for run in profile.collectives if run.ranks > 1 and run.seconds > 0 and run.bytes > 0
     ]
-    of_scope = {scope: [run for run in timed if run.scope == scope] for scope in ("node", "world")}
-    source, as_of = "the profile's own exchange", profile.created[:10]
+    here, everywhere = ([run for run in timed if run.scope == at] for at in ("node", "world"))
+    about = profile.created[:10], "the profile's own exchange"
     inside = network = None
     hop = 0.0  # seconds of one inside a node
-    if devices > 1 and of_scope["node"]:
-        latency = _exchange_latency(of_scope["node"], buckets)
+    if devices > 1 and here:
+        latency = _exchange_latency(here, buckets)
         if latency is not None:
             latency = latency.scale(1 / (2 * (devices - 1)))
             hop = latency.value
-        rate = measured_quantity(_exchange_bandwidth(of_scope["node"]), as_of, source)
-        inside = NodeLinks(
-            bytes_per_second=rate,
-            latency_seconds=latency and measured_quantity(latency, as_of, source),
-        )
-    if profile.nodes > 1 and of_scope["world"]:
-        latency = _exchange_latency(of_scope["world"], buckets)
+        inside = NodeLinks(**_measured_link(_exchange_bandwidth(here), latency, *about))
+    if profile.nodes > 1 and everywhere:
+        latency = _exchange_latency(everywhere, buckets)
         if latency is not None:
             # Of one hop between nodes: what the hops inside nodes leave of a ring's latency, shared among 2(N−1).
             ranks = profile.nodes * devices
@@ -396,12 +394,7 @@ def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Networ
             # Where hops inside take all of it, nothing distinguishes the two kinds.
             share = 1 / (2 * (ranks - 1)) if left <= 0 else left / (2 * (profile.nodes - 1))
             latency = latency.scale(share)
-        network = Network(
-            bytes_per_second=measured_quantity(
-                _exchange_bandwidth(of_scope["world"]), as_of, source
-            ),
-            latency_seconds=latency and measured_quantity(latency, as_of, source),
-        )
+        network = Network(**_measured_link(_exchange_bandwidth(everywhere), latency, *about))
     return inside, network
 
 

@@ -100,19 +100,16 @@ class Used(Record):
     quantity: Quantity
 
 
-def why_no_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
-    """Why a number has no interval, and what gives it one: from (about, origin, whether its spread is known, source).
+def why_no_interval(facts: Iterable[Used]) -> str | None:
+    """Why a number that rests on these has no interval, and what gives it one; ``None`` if all have their ends.
 
-    A clause that names the first fact without ends; ``None`` if all have them.
+    A clause that names the first fact without ends.
     """
-    for about, origin, known, source in facts:
-        if not known and origin != "given":
-            what = (
-                "was measured once"
-                if origin in ("measured", "scaled")
-                else "was published without a spread"
-            )
-            return f"no interval, as {about} {what} ({source}): profile there"
+    for fact in facts:
+        if not fact.quantity.has_spread:
+            was_measured = fact.quantity.origin in ("measured", "scaled")
+            what = "was measured once" if was_measured else "was published without a spread"
+            return f"no interval, as {fact.about} {what} ({fact.quantity.source}): profile there"
     return None
 
 

@@ -85,7 +85,6 @@ class ExchangeModel:
         self._stalls = {name: breakdown.stall(name) for name in EXCHANGE_STALLS}
         self.work, self._step = exchange_of(profile), breakdown.step_seconds
         self.more_ranks = MoreRanks(profile, self._step, draws)
-        self._errors: dict[float, Array] = {}
         self._one_node: dict[tuple[object, ...], Fabric] = {}
         self._of_a_node: dict[tuple[object, ...], Array] = {}
         self._last: dict[tuple[str, int], tuple[Target, ExchangeChanges, PredictedStalls]] = {}
@@ -186,7 +185,14 @@ class ExchangeModel:
             if target.backend == "nccl" and name == "network" and not same:
                 held = self._blend_payload_rule(held, seen, reach, changes)
             return held + later
-        shows = target.backend == "nccl" and not work.gathered  # then half to all of it does
+        return self._unmeasured_wait(name, reach, target.backend, changes) + later
+
+    def _unmeasured_wait(
+        self, name: str, reach: _Reach, backend: Backend, changes: ExchangeChanges
+    ) -> Array:
+        """The same by the model alone, where no measurement on such links holds it; raises UnknownFactError."""
+        work = self._job()
+        shows = backend == "nccl" and not work.gathered  # then half to all of it does
         within = None if shows else self._find_calibration("interconnect", apart=False)
         if not work.is_ready_known and within is not None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
@@ -194,24 +200,24 @@ class ExchangeModel:
                 "growth of what is hidden"
             )
             each = (
-                self._hidden_seconds(hidden, within.alone, at, target.backend, changes)
+                self._hidden_seconds(hidden, within.alone, at, backend, changes)
                 for at in (reach.whole, reach.within)
             )
-            there = self._model_stall(reach, target.backend, changes, *each)
-            return there * self._model_error(UNREADY_SPREAD) + later
+            there = self._model_stall(reach, backend, changes, *each)
+            return there * self._model_error(UNREADY_SPREAD)
         if not work.is_ready_known and not shows:
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        if target.backend != "nccl":
-            there = self._model_stall(reach, target.backend, changes)
+        if backend != "nccl":
+            there = self._model_stall(reach, backend, changes)
         else:  # most of what could hide shows
-            there = self._shown_seconds(reach.whole, target.backend, changes)
+            there = self._shown_seconds(reach.whole, backend, changes)
             if reach.within is not None:
-                inside = self._shown_seconds(reach.within, target.backend, changes)
+                inside = self._shown_seconds(reach.within, backend, changes)
                 there = np.maximum(0.0, there - inside)
-        return there * self._model_error(MODEL_SPREAD) + later
+        return there * self._model_error(MODEL_SPREAD)
 
     def _network_stall(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall as a difference, where none like it was measured: all ranks' exchange less a node's.
@@ -365,10 +371,8 @@ class ExchangeModel:
 
     def _model_error(self, spread: float) -> Array:
         """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
-        if spread not in self._errors:
-            error = np.exp(spread * self._draws.normals("error of the exchange model"))
-            self._errors[spread] = error / error.mean()
-        return self._errors[spread]
+        error = np.exp(spread * self._draws.normals("error of the exchange model"))
+        return np.asarray(error / error.mean(), np.float64)
 
     def _job(self) -> StepExchange:
         if self.work is None:

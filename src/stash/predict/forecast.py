@@ -162,6 +162,22 @@ def forecast(
         Stall(name=part.name, time=time, share=time.value / step.value)
         for part, time in zip(ordered, times, strict=True)
     )
+    breakdown = _make_breakdown(source, target, step, stalls, tuple(unknown), samples, warnings)
+    return Forecast(
+        target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed
+    )
+
+
+def _make_breakdown(
+    source: str,
+    target: Target,
+    step: Interval,
+    stalls: tuple[Stall, ...],
+    unknown: tuple[Missing, ...],
+    samples: float | None,
+    warnings: tuple[str, ...],
+) -> Breakdown:
+    names = tuple(stall.name for stall in stalls)
     # The rungs that would have measured these stalls: compute is the whole time of the lowest.
     rungs = (
         "resident" if "transfer" in names else "solo",
@@ -171,7 +187,7 @@ def forecast(
     if samples is not None:
         alone = samples / target.ranks
         counts = SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=alone, most=alone)
-    breakdown = Breakdown(
+    return Breakdown(
         source=source,
         step_seconds=sum(stall.seconds for stall in stalls),
         step=step,
@@ -182,15 +198,11 @@ def forecast(
         nodes=target.nodes,
         rungs=rungs,
         stalls=stalls,
-        skipped=tuple(unknown),
+        skipped=unknown,
         paper=Paper(),
         stability=Stability(ok=not warnings, warnings=warnings),
         rates=Rates(),
         communication=Communication(),
-        seen=Seen(stalls=(BUBBLE,), waits=())
-        if BUBBLE in names
-        else None,  # which no rung would have measured
-    )
-    return Forecast(
-        target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed
+        # which no rung would have measured
+        seen=Seen(stalls=(BUBBLE,), waits=()) if BUBBLE in names else None,
     )

@@ -50,48 +50,38 @@ def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
     """Stalls of the job in another ``mesh`` on its own machines; raises UserError where they cannot be told."""
     if isinstance(mesh, str):
         raise UserError(f"--mesh {ALL} asks for every mesh, and a forecast is of one; name it")
-    known, seen = division_of(base.profile), base.breakdown.seen
+    known, seen, was = division_of(base.profile), base.breakdown.seen, base.target
     if seen is None:
         raise UserError(
             f"--mesh: what ranks wait in each group was not seen; {recording_hint(base.profile)}"
         )
     _refuse_mesh(base, known, mesh, seen)
-    if any(
-        getattr(target, name) != getattr(base.target, name)
-        for name in ("nodes", "devices", "device")
-    ):
+    if (target.nodes, target.devices, target.device) != (was.nodes, was.devices, was.device):
         raise UserError(
-            f"--mesh: {target.name} is not {base.target.nodes} nodes of {base.target.devices} devices as "
+            f"--mesh: {target.name} is not {was.nodes} nodes of {was.devices} devices as "
             "profiled; it can only say more of their links"
         )
     memory = _check_memory(base, target, known.mesh, mesh)
-    unchanged = mesh == known.mesh
-    parts = {
-        part.name: part
-        for part in measured_stalls(base, [stall.name for stall in base.breakdown.stalls])
-    }
-    if not unchanged:
+    names = [stall.name for stall in base.breakdown.stalls]
+    parts = {part.name: part for part in measured_stalls(base, names)}
+    if mesh != known.mesh:
         error = np.exp(MESH_SPREAD * base.draws.normals("work cut otherwise"))
         error /= error.mean()
-        parts["compute"] = replace(
-            parts["compute"],
-            seconds=parts["compute"].seconds * error,
-            origin="scaled",
-            beyond=(_SAME_WORK, *memory),
-        )
-        samples = known.mesh.replicas / mesh.replicas
-        if "transfer" in parts:
-            parts["transfer"] = replace(
-                parts["transfer"], seconds=parts["transfer"].seconds * samples, origin="scaled"
-            )
-        for name in DATA_STALLS:
-            if name in parts:
-                parts[name] = replace(
-                    parts[name], origin="scaled", beyond=(f"{name} is taken over",)
-                )
-        _put_bubble(base, parts, known.mesh, mesh, seen)
-        if BUBBLE in parts:
-            parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds * error)
+        change = _bubble_change(base, known.mesh, mesh, seen) if BUBBLE in parts else None
+        altered: dict[str, tuple[Array | float, tuple[str, ...]]] = {
+            "compute": (error, (_SAME_WORK, *memory)),
+            "transfer": (known.mesh.replicas / mesh.replicas, ()),
+            **{name: (1.0, (f"{name} is taken over",)) for name in DATA_STALLS},
+        }
+        if change is not None:
+            parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds + change[0])
+            altered[BUBBLE] = error, change[1]
+        for name in altered.keys() & parts.keys():
+            times, beyond = altered[name]
+            seconds = parts[name].seconds * times
+            parts[name] = replace(parts[name], seconds=seconds, origin="scaled", beyond=beyond)
+        if mesh.pipeline == 1:
+            parts.pop(BUBBLE, None)
     _put_exchange(base, parts, known, mesh, target, seen)
     return StallDraws(
         target, tuple(parts.values()), base.breakdown.skipped, base.breakdown.samples_per_step
@@ -143,19 +133,18 @@ def _check_memory(base: Base, target: Target, now: Mesh, mesh: Mesh) -> tuple[st
         return (
             "whether it fits into memory is not known: the profile holds no peak of a device's",
         )
-    state = 2 * work.parameter_bytes + (work.optimizer_bytes or 0)
-    state += 0 if work.bucket_view or not work.bucket_bytes else work.parameter_bytes
-    held = (1.0, 1.0)
-    if (schedule := work.pipeline) is not None:
-        counts = (schedule.microbatches, schedule.microbatches * now.replicas / mesh.replicas)
-        stages = [
-            min(count, each.pipeline) for count, each in zip(counts, (now, mesh), strict=True)
-        ]
-        held = counts if schedule.name == "ScheduleGPipe" else (stages[0], stages[1])
+    copies = 3 if work.bucket_bytes and not work.bucket_view else 2
+    state = copies * work.parameter_bytes + (work.optimizer_bytes or 0)
+    more_held, schedule = 1.0, work.pipeline
+    if schedule is not None:
+        before, after = (
+            schedule.microbatches * now.replicas / each.replicas for each in (now, mesh)
+        )
+        if schedule.name != "ScheduleGPipe":
+            before, after = min(before, now.pipeline), min(after, mesh.pipeline)
+        more_held = after / before
     whole = (now.tensor * now.pipeline) / (mesh.tensor * mesh.pipeline)
-    needed = (
-        state * whole * now.shard / mesh.shard + max(0.0, peak - state) * whole * held[1] / held[0]
-    )
+    needed = whole * (state * now.shard / mesh.shard + max(0.0, peak - state) * more_held)
     if mesh != now and needed > has.value * (1 - RESERVE):
         raise UserError(
             f"--mesh {mesh} needs about {format_bytes(needed)} of a device that has "
@@ -164,18 +153,15 @@ def _check_memory(base: Base, target: Target, now: Mesh, mesh: Mesh) -> tuple[st
     return ()
 
 
-def _put_bubble(
-    base: Base, parts: dict[str, PredictedStall], now: Mesh, mesh: Mesh, seen: Seen
-) -> None:
-    """Put the bubble into ``parts``, or take it out of a mesh without pipeline."""
+def _bubble_change(
+    base: Base, now: Mesh, mesh: Mesh, seen: Seen
+) -> tuple[float, tuple[str, ...]] | None:
+    """Seconds that the bubble is longer, and what that takes for granted; ``None`` where none was seen."""
     found, schedule = seen.bubble, base.profile.workload.pipeline
-    if found is None or schedule is None or BUBBLE not in parts:
-        return
-    if mesh.pipeline == 1:
-        del parts[BUBBLE]
-        return
+    if found is None or schedule is None or mesh.pipeline == 1:
+        return None
     count = schedule.microbatches * now.replicas // mesh.replicas
-    layers, stages, beyond = layers_of(base.profile.passes), found.stage_seconds, ""
+    layers, stages = layers_of(base.profile.passes), found.stage_seconds
     if mesh.pipeline == now.pipeline:
         rows = [row for row in base.profile.passes if row.rung == base.breakdown.rungs[0]]
         played = idle_changed(rows, schedule, count)
@@ -183,25 +169,18 @@ def _put_bubble(
             raise UserError(
                 f"--mesh {mesh}: the pipeline's passes cannot be played again; {recording_hint(base.profile)}"
             )
-        change = played
-    elif len(layers) == len(stages) == now.pipeline and any(layers):
-        costs, times = (
-            stage_costs(stages, layers),
-            now.replicas * now.tensor / (mesh.replicas * mesh.tensor),
-        )
-        then = [times * each for each in divided_again(costs, sum(layers), mesh.pipeline)]
-        change = idle_of_stages(then, schedule.name, count)
+        return played, ()
+    if len(layers) == len(stages) == now.pipeline and any(layers):
+        times = now.replicas * now.tensor / (mesh.replicas * mesh.tensor)
+        again = divided_again(stage_costs(stages, layers), sum(layers), mesh.pipeline)
+        change = idle_of_stages([times * each for each in again], schedule.name, count)
         change -= idle_of_stages(stages, schedule.name, schedule.microbatches)
-        beyond = "stages share layers evenly; what the first and the last compute besides stays with them"
-    else:  # of the textbook (``pipeline_schedule``), of as much work of a rank
-        change = sum(stages) / now.pipeline * (mesh.pipeline - 1) / count - found.schedule
-        beyond = "what stages that are not equally long add to the bubble is taken over"
-    parts[BUBBLE] = replace(
-        parts[BUBBLE],
-        seconds=parts[BUBBLE].seconds + change,
-        origin="scaled",
-        beyond=(beyond,) if beyond else (),
-    )
+        return change, (
+            "stages share layers evenly; what the first and the last compute besides stays with them",
+        )
+    # of the textbook (`pipeline_schedule`), of as much work of a rank
+    change = sum(stages) / now.pipeline * (mesh.pipeline - 1) / count - found.schedule
+    return change, ("what stages that are not equally long add to the bubble is taken over",)
 
 
 def _put_exchange(
@@ -218,24 +197,15 @@ def _put_exchange(
     added: dict[str, Array | float] = {"interconnect": 0.0, "network": 0.0}
     waits = [wait for wait in seen.waits if wait.kind not in HANDED_ON]
     late = [wait for wait in seen.waits if wait.kind in HANDED_ON]
-    if (
-        seen.bubble is not None and late
-    ):  # messages between stages, once; the rest of these waits is the bubble
-        stall = "network" if any(wait.stall == "network" for wait in late) else "interconnect"
-        took = seen.bubble.late
-        waits.append(
-            late[0].model_copy(
-                update={
-                    "name": "pipeline",
-                    "kind": "send",
-                    "stall": stall,
-                    "seconds": took,
-                    "least": took,
-                }
-            )
-        )
+    if seen.bubble is not None and late:
+        # Messages between stages, once; the rest of these waits is the bubble.
+        stalls, took = {wait.stall for wait in late}, seen.bubble.late
+        once = {"name": "pipeline", "kind": "send", "seconds": took, "least": took}
+        once["stall"] = "network" if "network" in stalls else "interconnect"
+        waits.append(late[0].model_copy(update=once))
     for wait in waits:
-        axis = _axis_of(base, known, wait)
+        name = axis_of_data(base.profile) if wait.kind == BUCKETS else wait.name
+        axis = "pipeline" if name == "pipeline" else known.axes.get(name)
         if axis is None:
             continue  # of all ranks, whatever their mesh
         if getattr(mesh, axis) == 1:
@@ -245,9 +215,8 @@ def _put_exchange(
         if (times, place) != (1.0, wait.stall):
             added[wait.stall] -= wait.exchange
             before = known.group(known.mesh, axis, base.target.devices)
-            added[place] += (
-                _group_wait_seconds(base, before, wait, times, mesh != known.mesh) * error
-            )
+            moved = mesh != known.mesh
+            added[place] += _group_wait_seconds(base, before, wait, times, moved) * error
     for name, change in added.items():
         if not isinstance(change, float) or change:
             part = parts.get(name, PredictedStall(name, np.zeros(base.draws.count), "scaled"))
@@ -288,12 +257,6 @@ def _payload_seconds(base: Base, group: GroupPlace, wait: GroupWait) -> float | 
     once = 2.0 if base.target.backend == "gloo" and "reduce_scatter" in wait.kind else 1.0
     part = group.together / base.target.devices if wait.stall == "network" else 1.0
     return once * _ring_share(wait.kind, group.ranks) * sum(sent) / (rate.value * part)
-
-
-def _axis_of(base: Base, known: MeshDivision, wait: GroupWait) -> str | None:
-    if wait.kind == BUCKETS:
-        return known.axes.get(axis_of_data(base.profile))
-    return "pipeline" if wait.name == "pipeline" else known.axes.get(wait.name)
 
 
 def _wait_factor(
@@ -342,16 +305,16 @@ def _link_speedup(
     """
     if stall == place == "interconnect":
         return 1.0
-    if stall == place == "network":
-        rates = 1.0
-        if was.network != target.network:
-            if was.network is None or was.network.bytes_per_second is None:
-                raise UnknownFactError(
-                    "how fast the profiled network is was not measured; run `stash probe` there"
-                )
-            rates = rate_between(target).value / rate_between(was).value
-        return rates * after.together / before.together
-    part = (after if place == "network" else before).together / was.devices
+    if stall == place:
+        more = after.together / before.together
+        if was.network == target.network:
+            return more
+        if was.network is None or was.network.bytes_per_second is None:
+            raise UnknownFactError(
+                "how fast the profiled network is was not measured; run `stash probe` there"
+            )
+        return rate_between(target).value / rate_between(was).value * more
     inside = rate_inside(target).value
-    between = rate_between(target if place == "network" else was).value * part
-    return between / inside if place == "network" else inside / between
+    if place == "network":
+        return rate_between(target).value * after.together / was.devices / inside
+    return inside / (rate_between(was).value * before.together / was.devices)

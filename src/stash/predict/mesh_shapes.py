@@ -5,8 +5,10 @@ Only whole numbers; what a step takes in another shape is ``mesh``'s.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from stash.analysis.seen import OF_DATA, groups_of
@@ -83,12 +85,9 @@ class MeshDivision(NamedTuple):
         """How a group along ``axis`` lies where ``mesh`` has the same order of axes, on nodes of so many devices."""
         shape = tuple(MeshAxis(name=name, ranks=getattr(mesh, name)) for name in self.order)
         groups = groups_of(shape, axis, list(range(mesh.ranks)))
-        spread = [sorted(rank // devices for rank in group) for group in groups]
-        return GroupPlace(
-            len(groups[0]),
-            max(len(set(nodes)) for nodes in spread),
-            max(nodes.count(nodes[0]) for nodes in spread),
-        )
+        places = [Counter(rank // devices for rank in group) for group in groups]
+        together = max(nodes[min(nodes)] for nodes in places)
+        return GroupPlace(len(groups[0]), max(map(len, places)), together)
 
 
 class GroupPlace(NamedTuple):
@@ -108,46 +107,35 @@ def division_of(profile: Profile) -> MeshDivision:
             "--mesh: the job keeps no mesh that says how its ranks share the model (a DeviceMesh with names, or "
             "Megatron's groups); where only data are shared, ask with --nodes"
         )
-    axes = {axis.name: _axis(profile, axis.name) for axis in several}
-    if None in axes.values():
-        other = next(name for name, found in axes.items() if found is None)
-        raise UserError(
-            f"--mesh: what ranks share along the axis {other} is not known, so it cannot be moved; only "
-            f"{', '.join(Mesh._fields)} can"
-        )
-    order = tuple(str(name) for name in axes.values())
-    if len(set(order)) < len(order):
-        twice = next(name for name in order if order.count(name) > 1)
+    axes: dict[str, str] = {}
+    for axis in several:
+        found = next((own for own, names in _NAMES.items() if axis.name.lower() in names), None)
+        if found is None:
+            raise UserError(
+                f"--mesh: what ranks share along the axis {axis.name} is not known, so it cannot be moved; only "
+                f"{', '.join(Mesh._fields)} can"
+            )
+        # Of an axis of data that gathers parameters the ranks hold shards.
+        kinds = [use.kind for use in profile.workload.groups if use.name == axis.name]
+        divides = any(each in kind for kind in kinds for each in _DIVIDES)
+        axes[axis.name] = "shard" if found == "data" and divides else found
+    order = tuple(axes.values())
+    twice = next((name for name in order if order.count(name) > 1), None)
+    if twice is not None:
         raise UserError(f"--mesh: several axes of the job are {twice}: {', '.join(axes)}")
-    mesh = Mesh(**{str(axes[axis.name]): axis.ranks for axis in several})
+    mesh = Mesh(**{axes[axis.name]: axis.ranks for axis in several})
     if mesh.ranks != profile.world_size:
         raise UserError(
             f"--mesh: the job's mesh ({mesh}) has {mesh.ranks} ranks, and {profile.world_size} were "
             "profiled: its groups do not match it"
         )
-    return MeshDivision(mesh, order, {name: str(found) for name, found in axes.items()})
-
-
-def _axis(profile: Profile, name: str) -> str | None:
-    """Of an axis of data that gathers parameters the ranks hold shards."""
-    found = next((axis for axis, names in _NAMES.items() if name.lower() in names), None)
-    kinds = [use.kind for use in profile.workload.groups if use.name == name]
-    return (
-        "shard"
-        if found == "data" and any(each in kind for kind in kinds for each in _DIVIDES)
-        else found
-    )
+    return MeshDivision(mesh, order, axes)
 
 
 def iter_meshes(known: MeshDivision) -> Iterator[Mesh]:
     """Every way to divide as many ranks over the axes that the profiled mesh has."""
-
-    def divide(axes: Sequence[str], ranks: int) -> Iterator[dict[str, int]]:
-        if len(axes) == 1:
-            yield {axes[0]: ranks}
-            return
-        for size in range(1, ranks + 1):
-            if ranks % size == 0:
-                yield from ({axes[0]: size, **rest} for rest in divide(axes[1:], ranks // size))
-
-    return (Mesh(**sizes) for sizes in divide(known.order, known.mesh.ranks))
+    ranks = known.mesh.ranks
+    sizes = [size for size in range(1, ranks + 1) if ranks % size == 0]
+    for shape in itertools.product(sizes, repeat=len(known.order)):
+        if math.prod(shape) == ranks:
+            yield Mesh(**dict(zip(known.order, shape, strict=True)))

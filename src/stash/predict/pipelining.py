@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stash.analysis.pipeline_changes import balance_layers, idle_changed, layers_of, stage_costs
 from stash.analysis.pipeline_schedule import EVEN
 from stash.core.errors import UserError
 from stash.core.ladder import BUBBLE
+from stash.core.measured import StagePasses
 from stash.predict.changed_job import ChangedJob
 from stash.predict.changes import BALANCED
 from stash.predict.forecast import PredictedStalls
@@ -32,42 +34,17 @@ def add_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
         raise UserError(
             f"--{option}: when passes of the stages ran is not in the profile; {recording_hint(base.profile)}"
         )
-    if count not in (None, schedule.microbatches) and schedule.name not in EVEN:
-        raise UserError(
-            f"--microbatches {count}: in which order {schedule.name} works on as many is not known; it is of "
-            f"{' and '.join(EVEN)}"
-        )
     rows = [row for row in base.profile.passes if row.rung == base.breakdown.rungs[0]]
-    beyond = []
+    beyond: list[str] = []
     times: dict[int, float] = {}
     if job.split is not None:
-        layers, seconds = layers_of(rows), seen.bubble.stage_seconds
-        if not layers:
-            raise UserError(
-                "--split: how many layers each stage holds is not in the profile, or they are in no list"
-            )
-        costs = stage_costs(seconds, layers)
-        counts = (
-            balance_layers(costs, layers)
-            if job.split == BALANCED
-            else tuple(map(int, job.split.split(",")))
-        )
-        if len(counts) != len(layers) or sum(counts) != sum(layers):
-            held = ",".join(map(str, layers))
-            raise UserError(
-                f"--split {job.split}: the stages hold {held}; give {len(layers)} numbers that add up "
-                f"to {sum(layers)}"
-            )
-        if counts != layers:
-            times = {
-                stage: costs[stage].seconds_for(own) / seconds[stage]
-                for stage, own in enumerate(counts)
-            }
-            beyond.append(
-                f"stages hold {','.join(map(str, counts))} layers instead of {','.join(map(str, layers))}: layers "
-                "are taken to be alike, and what the first and the last stage take beyond theirs to stay there"
-            )
+        times, beyond = _split_again(job.split, rows, seen.bubble.stage_seconds)
     if count not in (None, schedule.microbatches):
+        if schedule.name not in EVEN:
+            raise UserError(
+                f"--microbatches {count}: in which order {schedule.name} works on as many is not known; it is of "
+                f"{' and '.join(EVEN)}"
+            )
         beyond.append(
             f"passes of a batch cut into {count} are taken to be as efficient as those of one cut into "
             f"{schedule.microbatches}"
@@ -77,17 +54,41 @@ def add_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
         raise UserError(
             f"--{option}: the passes in the profile are not of all stages; {recording_hint(base.profile)}"
         )
-    if not change:
-        return outcome
-    parts = tuple(
-        replace(
-            part,
-            seconds=part.seconds + change * job.compute.factor,
-            origin="scaled",
-            beyond=tuple(beyond),
+    parts = []
+    for part in outcome.parts:
+        if part.name == BUBBLE and change:
+            seconds = part.seconds + change * job.compute.factor
+            parts.append(replace(part, seconds=seconds, origin="scaled", beyond=tuple(beyond)))
+        else:
+            parts.append(part)
+    return replace(outcome, parts=tuple(parts))
+
+
+def _split_again(
+    split: str, rows: Sequence[StagePasses], seconds: Sequence[float]
+) -> tuple[dict[int, float], list[str]]:
+    """Times as long as measured that each stage takes with other layers, and what that takes for granted."""
+    layers = layers_of(rows)
+    if not layers:
+        raise UserError(
+            "--split: how many layers each stage holds is not in the profile, or they are in no list"
         )
-        if part.name == BUBBLE
-        else part
-        for part in outcome.parts
+    costs = stage_costs(seconds, layers)
+    counts = (
+        balance_layers(costs, layers) if split == BALANCED else tuple(map(int, split.split(",")))
     )
-    return replace(outcome, parts=parts)
+    held, then = (",".join(map(str, each)) for each in (layers, counts))
+    if len(counts) != len(layers) or sum(counts) != sum(layers):
+        raise UserError(
+            f"--split {split}: the stages hold {held}; give {len(layers)} numbers that add up "
+            f"to {sum(layers)}"
+        )
+    if counts == layers:
+        return {}, []
+    times = {
+        stage: costs[stage].seconds_for(own) / seconds[stage] for stage, own in enumerate(counts)
+    }
+    return times, [
+        f"stages hold {then} layers instead of {held}: layers "
+        "are taken to be alike, and what the first and the last stage take beyond theirs to stay there"
+    ]

@@ -11,7 +11,7 @@ from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Missing, Stall
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
 from stash.predict.changed_job import ChangedJob, change_job
-from stash.predict.changes import MAX_NODES, Alteration, option_name
+from stash.predict.changes import MAX_NODES, Alteration, Times
 from stash.predict.cluster import CALLED
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import forecast_of, job_stalls, lost_stalls, what_if
@@ -76,9 +76,10 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
     for name in _SCALABLE:
         worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
         value = getattr(wanted, name)
-        stop = _stopping_value(base, wanted, name, float(value), worth) if value else None
+        counted = value and not isinstance(value, Times)
+        stop = _stopping_value(base, wanted, name, float(value), worth) if counted else None
         if stop is not None:
-            found.append(Diminishing(option_name(name), stop, worth))
+            found.append(Diminishing(name, stop, worth))
     return tuple(found)
 
 

@@ -28,13 +28,23 @@ def print_answer(
     store: str | None,
 ) -> None:
     """Print the step of a profile's job as ``wanted``, or its curve ``over`` ranges; raises UserError."""
+    from stash.analysis.attribution import attribute
+    from stash.catalog.layers import load
+    from stash.predict.forecasting import base_of
     from stash.predict.mesh_shapes import ALL
+    from stash.store.storing import profile_of
 
-    base = _load_base(run, store)
+    profile, _ = profile_of(run, store)
+    base = base_of(profile, attribute(profile, run), catalog=load, clusters=_load_cluster)
     if over or wanted.mesh == ALL:
         _print_sweep(base, wanted, over, output, json)
     else:
-        _print_forecast(base, wanted, json)
+        from stash.report.output import print_output
+        from stash.whatif.answers import answer_question
+        from stash.whatif.page import document, page
+
+        answer = answer_question(base, wanted)
+        print_output(document(answer) if json else page(answer))
 
 
 def print_power_limit(run: str, watts: float, json: bool, store: str | None) -> None:
@@ -50,16 +60,6 @@ def print_power_limit(run: str, watts: float, json: bool, store: str | None) -> 
     print_output(document(answer) if json else page(answer))
 
 
-def _load_base(run: str, store: str | None) -> Base:
-    from stash.analysis.attribution import attribute
-    from stash.catalog.layers import load
-    from stash.predict.forecasting import base_of
-    from stash.store.storing import profile_of
-
-    profile, _ = profile_of(run, store)
-    return base_of(profile, attribute(profile, run), catalog=load, clusters=_load_cluster)
-
-
 def _load_cluster(file: str) -> Target:
     """Machines that were probed; raises UserError."""
     from stash.core.artefact import PROBE_SUFFIX, load_probe
@@ -71,15 +71,6 @@ def _load_cluster(file: str) -> Target:
     return target_of_probe(load_probe(path))
 
 
-def _print_forecast(base: Base, wanted: Alteration, json: bool) -> None:
-    from stash.report.output import print_output
-    from stash.whatif.answers import answer_question
-    from stash.whatif.page import document, page
-
-    answer = answer_question(base, wanted)
-    print_output(document(answer) if json else page(answer))
-
-
 def _print_sweep(
     base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool
 ) -> None:
@@ -89,10 +80,10 @@ def _print_sweep(
     from stash.report.output import file_of, print_output
     from stash.whatif.page import sweep_document
     from stash.whatif.sweep import SweptOption, axes, meshes, sweep
-    from stash.whatif.sweep_page import page, show_sweep
+    from stash.whatif.sweep_page import page
 
     target = None if output is None else output_file(output, "", output.suffix)
-    name, measured, typed = base.profile.workload.name, base.breakdown, wanted.texts
+    name, typed = base.profile.workload.name, wanted.texts
     if wanted.mesh == ALL:
         points = meshes(base, wanted)
         if not json:
@@ -105,9 +96,7 @@ def _print_sweep(
     else:
         found = axes(over)
         points = sweep(base, wanted, found)
-    shown = page(
-        show_sweep(name, typed, found, points, measured.samples_per_second, measured.step_seconds)
-    )
+    shown = page(name, typed, found, points, base.breakdown)
     if target is not None:
         write_output(target, file_of(shown, target.suffix.lower()))
     print_output(sweep_document(name, typed, found, points) if json else shown)

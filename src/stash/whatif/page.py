@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown
@@ -24,6 +25,7 @@ from stash.core.units import (
 from stash.predict.changes import document_name
 from stash.predict.draws import Used, fact_text, why_no_interval
 from stash.predict.forecast import Forecast
+from stash.predict.sufficiency import Sufficiency
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import Diminishing, WhatIf
@@ -56,41 +58,38 @@ def page(answer: WhatIf) -> Page:
 def _other_epoch_parts(measured: Breakdown) -> tuple[str, ...]:
     """What of an epoch is no step, where that is a part worth knowing."""
     rows = () if measured.run is None else measured.run.rows
-    found = [row for row in rows if row.name in NOW_AND_THEN and (row.share or 0.0) >= SMALL_SHARE]
-    if not found:
+    parts = {row.name: row.share or 0.0 for row in rows if row.name in NOW_AND_THEN}
+    parts = {name: share for name, share in parts.items() if share >= SMALL_SHARE}
+    if not parts:
         return ()
-    share = sum(row.share or 0.0 for row in found)
-    names, takes = join_names([row.name for row in found]), "takes" if len(found) == 1 else "take"
+    names, takes = join_names(list(parts)), "takes" if len(parts) == 1 else "take"
+    share = sum(parts.values())
     return (
         f"Only the step is predicted. Outside of it, {names} {takes} {share:.0%} of an epoch, which stays as it is.",
     )
 
 
 def _verdict(answer: WhatIf, scale: Scale) -> str:
-    before, after = answer.measured.step, answer.forecast.breakdown.step
-    if answer.lost:
-        names = join_names([item.name for item in answer.lost])
-        known, now = (
-            f"{_number(after, scale)} {scale.unit}",
-            f"{_number(before, scale)} {scale.unit}",
-        )
-        return (
-            f"The step cannot be predicted, because {names} cannot. The rest would take {known}; the whole step "
-            f"takes {now} now."
-        )
-    if answer.as_measured:
-        pace_now = answer.measured.samples_per_second
-        rate = f", {format_pace(pace_now)} samples/s" if pace_now else ""
-        return f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}."
-    text = (
-        f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
-        f"({after.value / before.value - 1:+.1%})"
+    before, after = (
+        f"{_number(step, scale)} {scale.unit}"
+        for step in (answer.measured.step, answer.forecast.breakdown.step)
     )
     was, would = answer.measured.samples_per_second, answer.forecast.breakdown.samples_per_second
+    if answer.lost:
+        names = join_names([item.name for item in answer.lost])
+        return (
+            f"The step cannot be predicted, because {names} cannot. The rest would take {after}; the whole step "
+            f"takes {before} now."
+        )
+    if answer.as_measured:
+        rate = f", {format_pace(was)} samples/s" if was else ""
+        return f"That is what was measured: a step of {before}{rate}."
+    longer = answer.forecast.breakdown.step.value / answer.measured.step.value - 1
+    text = f"The step would take {after} instead of {before} ({longer:+.1%})"
     if was and would:
         times = (
             f"{would / was:.2f} times as fast"
-            if not 0.995 < would / was < 1.005
+            if abs(would / was - 1) >= 0.005
             else "as fast as now"
         )
         text += f": {format_pace(would)} samples/s instead of {format_pace(was)}, {times}"
@@ -105,42 +104,19 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
 def _forecast(answer: WhatIf, scale: Scale) -> Grid:
     """Every stall and the step: as it was, as it would be, what lies between, and where the prediction comes from."""
     parts = {part.stall: part for part in answer.forecast.grounds}
-    reasons = {item.name: item.why for item in answer.forecast.breakdown.skipped}
-    lost = {item.name for item in answer.lost}
+    origins = {item.name: item.why for item in answer.forecast.breakdown.skipped}
+    lost = {item.name: UNKNOWN for item in answer.lost}  # why is below
+    origins |= {name: part.origin for name, part in parts.items()} | lost
     rows = []
     for name in STALLS:
         before, after = answer.measured.stall(name), answer.forecast.breakdown.stall(name)
-        if before is not None or after is not None or name in lost:
-            origin = parts[name].origin if name in parts else reasons.get(name, "")
-            if name in lost:  # why is below
-                origin = UNKNOWN
-            if after is not None and after.time.low is None and name in parts:
-                origin = "; ".join(
-                    filter(
-                        None,
-                        (
-                            origin,
-                            why_no_interval(
-                                (
-                                    fact.about,
-                                    fact.quantity.origin,
-                                    fact.quantity.has_spread,
-                                    fact.quantity.source,
-                                )
-                                for fact in parts[name].facts
-                            ),
-                        ),
-                    )
-                )
-            rows.append(
-                _row(
-                    name,
-                    before.time if before else None,
-                    after.time if after else None,
-                    origin,
-                    scale,
-                )
-            )
+        if before is None and after is None and name not in lost:
+            continue
+        origin = origins.get(name, "")
+        was, would = (None if stall is None else stall.time for stall in (before, after))
+        if after is not None and after.time.low is None and name in parts:
+            origin = "; ".join(filter(None, (origin, why_no_interval(parts[name].facts))))
+        rows.append(_row(name, was, would, origin, scale))
     origin = "at least" if answer.lost else ""
     if answer.forecast.breakdown.step.low is None:
         origin = "; ".join(filter(None, (origin, "no interval, as one above has none")))
@@ -152,15 +128,12 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
 def _row(
     name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale
 ) -> tuple[str, ...]:
-    change = (
-        "" if before is None or after is None else _format_signed(after.value - before.value, scale)
-    )
+    change = ""
+    if before is not None and after is not None:
+        change = f"{(after.value - before.value) / scale.size:+,.{scale.decimals}f}"
+        if not float(change.replace(",", "")):
+            change = change.lstrip("+-")
     return name, _number(before, scale), _number(after, scale), change, origin
-
-
-def _format_signed(seconds: float, scale: Scale) -> str:
-    written = f"{seconds / scale.size:+,.{scale.decimals}f}"
-    return written if float(written.replace(",", "")) else f"{0:.{scale.decimals}f}"
 
 
 def _number(time: Interval | None, scale: Scale) -> str:
@@ -197,13 +170,12 @@ def _reason_rows(answer: WhatIf) -> Iterator[tuple[str, str]]:
     """The facts that each changed stall rests on, every fact once; latencies are left out."""
     seen: set[str] = set()
     for part in answer.forecast.grounds:
-        if part.origin == "measured":
-            continue
-        known = [fact for fact in part.facts if not fact.about.startswith("latency")]
+        known = () if part.origin == "measured" else part.facts
+        new = [fact for fact in known if fact.about not in seen]
         new = [
             fact
-            for fact in known
-            if fact.about not in seen and not fact.about.endswith("as it was")
+            for fact in new
+            if not (fact.about.startswith("latency") or fact.about.endswith("as it was"))
         ]
         seen |= {fact.about for fact in new}
         if new:
@@ -222,25 +194,17 @@ def _next(answer: WhatIf) -> str:
 
 
 def _stopping_text(stop: Diminishing) -> str:
-    devices = "twice as many gain less than half of the possible speedup"
-    pays = (
-        devices
-        if stop.option in ("nodes", "gpus")
-        else f"doubling it gains less than {stop.gain:.0%}"
-    )
-    return f"from --{stop.option} {_option(stop.option, stop.value)} on, {pays}"
-
-
-def _option(option: str, value: float) -> str:
-    if option == "network":
-        return format_bits(value)
-    if option == "disk":
-        return format_rate(value)
-    if option in ("memory", "bucket"):
-        return format_bytes(value)
-    if option == "cache":
-        return f"{value:.0%}"
-    return f"{value:g}x" if option == "compress" else f"{value:g}"
+    pays = f"doubling it gains less than {stop.gain:.0%}"
+    if stop.option in ("nodes", "gpus"):
+        pays = "twice as many gain less than half of the possible speedup"
+    shown = {
+        "network": format_bits,
+        "disk": format_rate,
+        "memory": format_bytes,
+        "cache": "{:.0%}".format,
+        "compress": "{:g}x".format,
+    }.get(stop.option, "{:g}".format)
+    return f"from --{stop.option} {shown(stop.value)} on, {pays}"
 
 
 def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
@@ -283,24 +247,27 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
 
 
 def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
-    if not answer.on_device or answer.fit is None:
-        return
     fit = answer.fit
+    if not answer.on_device or fit is None:
+        return
+    needed = format_bytes(fit.needed_bytes)
     if fit.memory_bytes is None:
-        yield "memory", f"{format_bytes(fit.needed_bytes)} of a device; what it has is unknown"
+        yield "memory", f"{needed} of a device; what it has is unknown"
         return
     verdict = "fits" if fit.fits else "does not fit"
-    text = f"{format_bytes(fit.needed_bytes)} of {format_bytes(fit.memory_bytes)}, {verdict}"
-    yield "memory", f"{text}; the largest batch would be {fit.largest_batch}"
+    yield (
+        "memory",
+        f"{needed} of {format_bytes(fit.memory_bytes)}, {verdict}; the largest batch would be {fit.largest_batch}",
+    )
 
 
 def _open_question_rows(answer: WhatIf) -> Iterator[tuple[str, str]]:
     """What this profile does not know; the command that records it only once."""
-    if answer.unanswered:
-        by_why: dict[str, list[str]] = {}
-        for item in answer.unanswered:
-            by_why.setdefault(item.why, []).append(item.question)
-        reasons = "; ".join(f"{'; '.join(questions)}: {why}" for why, questions in by_why.items())
+    by_why: dict[str, list[str]] = {}
+    for item in answer.unanswered:
+        by_why.setdefault(item.why, []).append(item.question)
+    reasons = "; ".join(f"{'; '.join(questions)}: {why}" for why, questions in by_why.items())
+    if reasons:
         yield "unknown", f"{reasons}. `{answer.unanswered[0].command}` records it"
 
 
@@ -314,40 +281,28 @@ _NOTHING = 1e-12
 
 def document(answer: WhatIf) -> dict[str, Any]:
     """Write one answer as JSON; seconds per step, samples per second, base units; what is not known is null."""
-    forecast = answer.forecast
+    forecast, fit = answer.forecast, answer.fit
+    measured = [
+        {"name": stall.name, "seconds": _ends(stall.time)} for stall in answer.measured.stalls
+    ]
+    unknown = [item.model_dump() for item in answer.lost]
     return {
         "schema": SCHEMA,
         "workload": answer.workload,
         "changes": {document_name(option): text for option, text in answer.typed.items()},
         "target": forecast.target.model_dump(mode="json"),
-        "measured": {
-            **_pace(answer.measured),
-            "stalls": [
-                {"name": stall.name, "seconds": _ends(stall.time)}
-                for stall in answer.measured.stalls
-            ],
-        },
-        "forecast": {
-            **_forecast_document(forecast),
-            "unknown": [item.model_dump() for item in answer.lost],
-        },
+        "measured": {**_pace(answer.measured), "stalls": measured},
+        "forecast": {**_forecast_document(forecast), "unknown": unknown},
         "next": answer.next.name,
         "enough": [
             {"option": stop.option, "value": _short(stop.value), "gain": stop.gain}
             for stop in answer.enough
         ],
-        "data": None if answer.data is None else _data_document(answer),
-        "memory": None
-        if answer.fit is None
-        else {
-            "needed_bytes": round(answer.fit.needed_bytes),
-            "memory_bytes": answer.fit.memory_bytes,
-            "largest_batch": answer.fit.largest_batch,
-            "fits": answer.fit.fits,
-        },
+        "data": None if answer.data is None else _data_document(answer.data),
+        "memory": fit and {**asdict(fit), "needed_bytes": round(fit.needed_bytes)},
         "epoch_seconds": list(answer.epochs),
         "training": list(answer.training),
-        "unanswered": [{**item._asdict()} for item in answer.unanswered],
+        "unanswered": [item._asdict() for item in answer.unanswered],
     }
 
 
@@ -355,17 +310,16 @@ def sweep_document(
     workload: str, typed: dict[str, str], over: Sequence[SweptOption], points: Sequence[Point]
 ) -> dict[str, Any]:
     """Write a sweep as JSON: one forecast a point, null where there is none, with the reason."""
+    options = [document_name(axis.option) for axis in over]
     return {
         "schema": SCHEMA,
         "workload": workload,
         "changes": {document_name(option): text for option, text in typed.items()},
-        "over": [document_name(axis.option) for axis in over],
+        "over": options,
         "points": [
             {
-                "values": dict(
-                    zip((document_name(axis.option) for axis in over), point.texts, strict=True)
-                ),
-                "forecast": None if point.forecast is None else _forecast_document(point.forecast),
+                "values": dict(zip(options, point.texts, strict=True)),
+                "forecast": point.forecast and _forecast_document(point.forecast),
                 "why": point.why,
             }
             for point in points
@@ -375,7 +329,7 @@ def sweep_document(
 
 def _forecast_document(forecast: Forecast) -> dict[str, Any]:
     """The forecast alone."""
-    breakdown, grounds = forecast.breakdown, {part.stall: part for part in forecast.grounds}
+    breakdown = forecast.breakdown
     return {
         **_pace(breakdown),
         "origin": forecast.origin,
@@ -384,11 +338,11 @@ def _forecast_document(forecast: Forecast) -> dict[str, Any]:
                 "name": stall.name,
                 "seconds": _ends(stall.time),
                 "share": round(stall.share, 4),
-                "origin": grounds[stall.name].origin,
-                "facts": [_used_fact(fact) for fact in grounds[stall.name].facts],
-                "beyond": list(grounds[stall.name].beyond),
+                "origin": grounds.origin,
+                "facts": [_fact_document(fact) for fact in grounds.facts],
+                "beyond": list(grounds.beyond),
             }
-            for stall in breakdown.stalls
+            for stall, grounds in zip(breakdown.stalls, forecast.grounds, strict=True)
         ],
         "beyond": list(forecast.extrapolations),
         "draws": forecast.draws,
@@ -404,9 +358,7 @@ def _pace(breakdown: Breakdown) -> dict[str, Any]:
     }
 
 
-def _data_document(answer: WhatIf) -> dict[str, float | int | None]:
-    found = answer.data
-    assert found is not None, "asked for where there is one"
+def _data_document(found: Sufficiency) -> dict[str, float | int | None]:
     return {
         "device_rate": _short(found.device_rate),
         "prep_rate": _short(found.prep_rate),
@@ -419,27 +371,17 @@ def _data_document(answer: WhatIf) -> dict[str, float | int | None]:
     }
 
 
-def _used_fact(fact: Used) -> dict[str, Any]:
-    quantity = fact.quantity
-    return {
-        "about": fact.about,
-        "unit": fact.unit,
-        **_ends(quantity.interval),
-        "origin": quantity.origin,
-        "as_of": quantity.as_of,
-        "source": quantity.source,
-    }
+def _fact_document(fact: Used) -> dict[str, Any]:
+    quantity = fact.quantity.model_dump()
+    ends = {name: _short(quantity[name]) for name in ("value", "low", "high")}
+    return {"about": fact.about, "unit": fact.unit, **quantity, **ends}
 
 
 def _ends(interval: Interval) -> dict[str, float | None]:
-    return {
-        "value": _short(interval.value),
-        "low": _short(interval.low),
-        "high": _short(interval.high),
-    }
+    return {name: _short(getattr(interval, name)) for name in ("value", "low", "high")}
 
 
 def _short(value: float | None) -> float | None:
-    return (
-        None if value is None else float(f"{value:.{_DIGITS}g}") if abs(value) >= _NOTHING else 0.0
-    )
+    if value is None:
+        return None
+    return float(f"{value:.{_DIGITS}g}") if abs(value) >= _NOTHING else 0.0

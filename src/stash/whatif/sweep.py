@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stash.core.errors import UserError
-from stash.predict.changes import Alteration, Times, field_of, named_gpu, option_name, parse
+from stash.predict.changes import Alteration, Times, check_option, named_gpu, parse
 from stash.predict.forecast import Forecast
 from stash.predict.forecasting import lost_stalls, what_if
 from stash.predict.mesh_shapes import division_of, iter_meshes
@@ -65,8 +65,8 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
     _refuse_unknown_names(base, over)
     points = []
     for texts in itertools.product(*(axis.texts for axis in over)):
-        fields = [field_of(axis.option) for axis in over]
-        here = {name: parse(name, text) for name, text in zip(fields, texts, strict=True)}
+        named = zip((axis.option for axis in over), texts, strict=True)
+        here = {option: parse(option, text) for option, text in named}
         points.append(_point(base, texts, wanted.replace_facts(**here)))
     if all(point.forecast is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")
@@ -112,15 +112,15 @@ def _axis(text: str) -> SweptOption:
     option = option.strip().removeprefix("--")
     if not found or not values.strip():
         raise UserError(f"--sweep {text}: it names no values; {_EXAMPLE}")
-    field = field_of(option)
+    check_option(option)
     first, ranged, last = values.partition("..")
     if not ranged:
         texts = tuple(each.strip() for each in values.split(",") if each.strip())
     else:
-        texts = _range_values(field, text, first.strip(), last.strip())
+        texts = _range_values(option, text, first.strip(), last.strip())
     for each in texts:
-        parse(field, each)
-    return SweptOption(option_name(field), texts)
+        parse(option, each)
+    return SweptOption(option, texts)
 
 
 def _range_values(field: str, text: str, first: str, last: str) -> tuple[str, ...]:

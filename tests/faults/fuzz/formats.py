@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
+from typing import get_args
 
 from breakdowns import CALM
 from profile_builder import build
@@ -22,7 +23,7 @@ from stash.analysis.limits import (
     parse_slower,
 )
 from stash.catalog import layers, own, snapshot
-from stash.catalog.facts import KINDS
+from stash.catalog.facts import PriceKind
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.catalog.page import listing, sheet
 from stash.catalog.published import DamagedError, parse_gpuhunt
@@ -106,7 +107,7 @@ def _known():
 def _offered(known, most=2):
     """As ``stash catalog`` and ``stash catalog show NAME``."""
     console = Console(width=100, color_system=None)
-    offers = known.query(OfferFilter(kinds=KINDS))
+    offers = known.query(OfferFilter(kinds=get_args(PriceKind)))
     with console.capture() as capture:
         console.print(listing(offers[:most], date(2026, 11, 22)).text)
     sheets = [
@@ -118,9 +119,9 @@ def _offered(known, most=2):
 
 def _own(path):
     mine = own.load_own_file(path)
-    placed = mine.place_entries(_known())
-    instances = tuple(placed.instances.values())
-    return _offered(Catalog(mine.gpus, instances, placed.prices))
+    instances, prices = mine.place_entries(_known())
+    instances = tuple(instances.values())
+    return _offered(Catalog(mine.gpus, instances, prices))
 
 
 def _snapshot(path):

@@ -16,29 +16,6 @@ from stash.core.errors import UserError
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def names(*arguments):
-    result = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
-    return [offer["name"] for offer in json.loads(result.stdout)["offers"]]
-
-
-def test_the_command_of_the_documentation_finds_what_it_should():
-    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "AWS") == [
-        "p3.16xlarge",
-        "p3dn.24xlarge",
-    ]
-    assert (
-        names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10")
-        == []
-    )
-    assert names(
-        "--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10", "--spot"
-    ) == [
-        "p3dn.24xlarge",
-        "p3.16xlarge",
-    ]
-    assert names("--gpus", "16") == ["p2.16xlarge", "a2-megagpu-16g"]
-
-
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--spot"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],

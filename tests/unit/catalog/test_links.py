@@ -2,9 +2,7 @@
 
 import pytest
 from catalogs import box
-from price_lists import HUNT_HEAD, Web, zip_text
 
-from stash.catalog import layers, refresh
 from stash.catalog.layers import merge
 from stash.catalog.links import fill_links
 from stash.catalog.shipped import gpus
@@ -29,12 +27,6 @@ def test_links_follow_from_the_gpus_variant(name, model, gib, gpu, fabric, rate)
     assert (found.interconnect_bytes_per_second if fabric else found.pcie_bytes_per_second) == rate
 
 
-def test_what_a_source_says_of_links_stays():
-    wired = box("8x-sxm", gpu_model="V100", gpu_count=8, interconnect="pcie3")
-    assert fill_links(wired, gpus()) is wired
-    assert fill_links(box("one", gpu_model="V100", gpu_count=1), gpus()).interconnect is None
-
-
 def test_every_shipped_offer_of_several_gpus_has_links_that_can_be_forecast():
     machines = [each for each in merge(None, None).instances if (each.gpu_count or 0) > 1]
     known = [
@@ -45,17 +37,3 @@ def test_every_shipped_offer_of_several_gpus_has_links_that_can_be_forecast():
         or each.pcie_bytes_per_second
     ]
     assert {each.name for each in machines} - {each.name for each in known} == set()
-
-
-@pytest.mark.usefixtures("home")
-def test_so_it_is_after_a_refresh(home):
-    line = "8x_H100-SXM,US-CA-1,21.5,128,1000.0,8,H100,80.0,False,,nvidia,,x86,{}\n"
-    web = Web()
-    web.pages[f"{refresh.GPUHUNT}/runpod/version"] = b"20261119-1"
-    web.pages[f"{refresh.GPUHUNT}/runpod/20261119-1/catalog.zip"] = zip_text(
-        HUNT_HEAD + line, "runpod.csv"
-    )
-    refresh.refresh_snapshot(web)
-    known = layers.load()
-    offer = next(each for each in known.instances if each.cloud == "runpod" and each.gpu_count == 8)
-    assert (offer.interconnect, offer.interconnect_bytes_per_second) == ("nvlink4+nvswitch", 450e9)

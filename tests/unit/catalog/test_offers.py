@@ -53,15 +53,6 @@ def test_a_region_that_is_not_known_is_counted():
     assert answer.left_out == {"region": 1}  # lambda's gpu_8x_v100
 
 
-def test_kinds_of_prices_do_not_mix():
-    for kind in ("on-demand", "spot", "prior"):
-        assert {offer.kind for offer in catalog.query(OfferFilter(kinds=(kind,)))} == {kind}
-    prior = catalog.query(OfferFilter(gpu="A100", cloud="aws", kinds=("prior",)))
-    assert {offer.instance.name: offer.dollars_per_hour for offer in prior}[
-        "p4d.24xlarge"
-    ] == 32.7726
-
-
 @pytest.mark.parametrize(
     ("gpu", "found"),
     [
@@ -83,27 +74,6 @@ def test_an_undocumented_variant_is_unknown_not_a_match():
     assert answer.offers == ()
     assert answer.left_out == {"exact GPU": 1}
     assert catalog.search(OfferFilter(gpu="V100-SXM2-32GB", cloud="lambda")).left_out == {}
-
-
-def test_published_memory_sizes_are_rounded_and_a_minimum_allows_for_it():
-    found = {
-        offer.instance.name
-        for offer in catalog.query(OfferFilter(min_gpu_memory_bytes=24e9, cloud="aws"))
-    }
-    assert {"g5.xlarge", "g6.xlarge", "g6e.xlarge"} <= found  # 22.35 GiB is 24 GB
-    assert "g4dn.xlarge" not in found
-
-
-def test_names_that_are_not_there_are_answered_with_the_nearest():
-    assert (
-        catalog.instance("P3.8XLARGE").name
-        == catalog.instance("aws/p3.8xlarge").name
-        == "p3.8xlarge"
-    )
-    with pytest.raises(UserError, match=r"unknown instance 'p3.8xlrge'; did you mean p3.8xlarge"):
-        catalog.instance("p3.8xlrge")
-    with pytest.raises(UserError, match="stash catalog"):
-        catalog.instance("qqqqqqqqqqqqq")
 
 
 def test_a_gpu_of_several_variants_must_be_named_exactly():

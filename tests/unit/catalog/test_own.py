@@ -109,22 +109,6 @@ def test_a_model_with_several_variants_leaves_the_variant_unknown(home):
     assert known.search(OfferFilter(cloud="on-premise", gpu="A100")).left_out == {"price": 1}
 
 
-def test_the_gpu_of_a_known_type_is_corrected_and_not_how_many_it_has(home):
-    write(
-        home,
-        "instances:\n  - {name: p3.8xlarge, gpu: V100-SXM2-32GB}\n  - {name: g5.12xlarge, gpu: A10G}\n",
-    )
-    known = layers.load()
-    corrected = known.instance("p3.8xlarge")
-    same = known.instance("g5.12xlarge")
-    assert (corrected.gpu, corrected.gpu_count, corrected.gpu_memory_bytes) == (
-        "V100-SXM2-32GB",
-        4,
-        32 * 2**30,
-    )
-    assert (same.gpu_count, same.gpu_memory_bytes) == (4, 22.35 * 2**30)  # as the driver reports it
-
-
 @pytest.mark.parametrize(
     "lines", ["cloud: AWS, name: p3.8xlarge", "name: P3.8xlarge", "cloud: Aws, name: P3.8XLARGE"]
 )
@@ -134,12 +118,6 @@ def test_a_known_type_is_corrected_in_any_case(home, lines):
     (item,) = [each for each in known.instances if each.name.lower() == "p3.8xlarge"]
     assert (item.cloud, item.network_bytes_per_second) == ("aws", 1.5e9)
     assert [o.dollars_per_hour for o in known.offers_of(item) if o.kind == "on-demand"] == [9]
-
-
-def test_half_a_gpu_has_half_of_its_memory(home):
-    write(home, "instances:\n  - {name: half, gpu: V100-SXM2-16GB, gpu_count: 0.5, price: $1/h}\n")
-    item = layers.load().instance("half")
-    assert (item.gpu_share, item.gpu_memory_bytes) == (0.5, 8 * 2**30)
 
 
 RESERVED = """\
@@ -161,12 +139,6 @@ def test_reserved_capacity_stands_beside_what_everybody_can_rent(home):
     assert [offer.kind for offer in known.query(OfferFilter(gpu="A100", cloud="aws"))].count(
         "reserved"
     ) == 0
-
-
-@pytest.mark.parametrize("text", ["", "# nothing yet\n", "instances: []\n", "{}\n"])
-def test_an_empty_file_adds_nothing(home, text):
-    write(home, text)
-    assert len(layers.load().instances) == 146
 
 
 def entry(lines):
@@ -226,18 +198,6 @@ def test_a_mistake_is_shown_with_line_and_field(lines, field, message):
 
 def test_a_value_on_the_next_line_is_reported_where_its_field_stands():
     assert mistake(entry("price:\n      3.06 EUR/h")).startswith("my.yaml:3: instances[0].price: ")
-
-
-def test_every_mistake_is_listed():
-    text = mistake(
-        "instances:\n  - name: a\n    price: 3\n  - name: b\n    memory: 1\n  - vcpus: 4\n"
-    )
-    assert [line.split(": ")[:2] for line in text.splitlines()] == [
-        ["my.yaml:3", "instances[0].price"],
-        ["my.yaml:5", "instances[1].memory"],
-        ["my.yaml:6", "instances[2].name"],
-    ]
-    assert text.endswith("name: is missing")
 
 
 @pytest.mark.parametrize(

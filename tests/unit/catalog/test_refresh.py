@@ -10,7 +10,7 @@ import pytest
 from http_serving import serving
 from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, Web, zip_text
 
-from stash.catalog import facts, layers, refresh, snapshot
+from stash.catalog import facts, layers, refresh
 from stash.catalog.offers import OfferFilter
 from stash.core.errors import StashError, UserError
 
@@ -83,29 +83,6 @@ def test_hardware_facts_of_price_lists_only_fill_gaps(web):
     assert new.network_bytes_per_second is None
     other = known.instance("x1.made")
     assert (other.gpu_model, other.gpu, other.gpu_memory_bytes) == ("V100", None, 32 * 2**30)
-
-
-def test_machines_without_gpus_are_taken_only_if_known(web):
-    refresh.refresh_snapshot(web, now=NOW)
-    names = {item.name for item in layers.load().instances}
-    assert "m5.large" in names
-    assert "t2.nano" not in names
-    assert prices("m5.large")["on-demand", "us-east-1"] == 0.1
-
-
-def test_the_users_file_wins_over_the_snapshot(web, home):
-    (home / "instances.yaml").write_text("instances:\n  - name: p3.8xlarge\n    price: $5/h\n")
-    refresh.refresh_snapshot(web, now=NOW)
-    found = prices("p3.8xlarge")
-    assert {key: value for key, value in found.items() if key[0] == "on-demand"} == {
-        ("on-demand", None): 5.0
-    }
-
-
-def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web):
-    refresh.refresh_snapshot(web, now=NOW)
-    assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == pytest.approx(2.8)
-    assert not any("pod" in item.name for item in layers.load().instances)
 
 
 BROKEN = {
@@ -310,11 +287,3 @@ def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web, damage):
     report = refresh.refresh_snapshot(web, now=NOW)
     assert "it is replaced" in report.failures[0]
     assert layers.load().instance("g7.new").vcpus == 8
-
-
-def test_what_is_written_reads_back_the_same(web, home):
-    refresh.refresh_snapshot(web, now=NOW)
-    first = snapshot.load_snapshot(facts.snapshot_file())
-    assert first is not None
-    snapshot.save_snapshot(first, home / "again.json")
-    assert (home / "again.json").read_bytes() == facts.snapshot_file().read_bytes()

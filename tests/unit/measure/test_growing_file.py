@@ -41,11 +41,6 @@ def target(tmp_path):
     return tmp_path / "a.stash.json"
 
 
-@pytest.fixture(autouse=True)
-def save_every_round(monkeypatch):
-    monkeypatch.setattr(growing_file, "_PAUSES", 0.0)
-
-
 def grown(target, rounds=ROUNDS):
     growing = GrowingFile(target)
     for number in range(1, rounds + 1):

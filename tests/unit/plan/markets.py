@@ -191,9 +191,9 @@ def every(question: PlanProblem, candidates: CandidateSet) -> list[Evaluation]:
     found = []
     for chain in candidates.chains:
         for number in range(len(chain.shape.nodes)):
-            while chain.stage[number] < STEP and chain.least.seconds[number] < float("inf"):
+            while chain.stage[number] < STEP and chain.least["seconds"][number] < float("inf"):
                 question.evaluator.advance(chain, number)
-            if chain.least.seconds[number] < float("inf"):
+            if chain.least["seconds"][number] < float("inf"):
                 found.append(question.evaluator.evaluate(chain, number))
     return found
 

@@ -72,14 +72,6 @@ def dollars(found, name):
     return item.dollars.value
 
 
-def test_training_alone_is_hours_times_nodes_times_price():
-    # 9000 steps of 0.4 s are one hour; two nodes at $7.20.
-    found = made(nodes=2)
-    assert [item.name for item in found.items] == ["training"]
-    assert found.seconds_interval == exact(HOUR)
-    assert found.dollars_interval.value == pytest.approx(14.4)
-
-
 def test_each_stall_has_its_share_of_the_training():
     found = made(nodes=2)
     compute, network = found.stalls
@@ -126,12 +118,6 @@ def test_a_node_downloads_no_faster_than_its_own_network():
     assert found.items[0].seconds.value == pytest.approx(400)
 
 
-def test_the_first_epoch_costs_what_it_takes_longer():
-    found = made(first=30 * MINUTE)
-    assert dollars(found, "first epoch") == pytest.approx(3.6)  # half an hour at $7.20
-    assert found.dollars_interval.value == pytest.approx(10.8)
-
-
 @pytest.mark.parametrize(
     ("steps", "by", "least", "paid_hours"),
     [
@@ -174,21 +160,6 @@ def test_data_leave_a_cloud_once_a_node_and_only_for_another_one():
     assert dollars(made(facts, nodes=2), "egress") == pytest.approx(24)
     assert [item.name for item in made(facts, cloud="gcp").items] == ["training"]
     assert made(facts).seconds_interval.value == pytest.approx(HOUR)  # it takes no time
-
-
-def test_what_is_free_is_on_the_bill_and_what_is_unknown_is_not():
-    facts = BillFacts(dataset_bytes=1e9, data_in="lambda", tariffs=dict(tariffs()))
-    assert dollars(made(facts), "egress") == 0
-    assert "disk" not in {item.name for item in made(facts, cloud="azure").items}
-
-
-def test_own_machines_pay_neither_idle_time_nor_disks():
-    facts = BillFacts(
-        dataset_bytes=100e9,
-        tariffs=tariff("on-premise", billed_by_seconds=HOUR, disk_dollars_per_gb_month=0.10),
-    )
-    found = made(facts, steps=10, cloud="on-premise", paid_as="own")
-    assert [item.name for item in found.items] == ["training"]
 
 
 def test_uncertain_steps_and_prices_make_an_uncertain_bill():

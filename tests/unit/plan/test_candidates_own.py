@@ -46,11 +46,3 @@ def test_no_more_ranks_are_weighed_than_forecasts_go_up_to():
 )
 def test_there_are_no_more_than_there_are(name, paid, wishes, most):
     assert rentable(name, paid, **wishes).most_nodes == most
-
-
-def test_each_way_to_pay_has_its_own_price():
-    lab = rentable("lab-box", "own").price
-    assert lab.dollars_per_hour.value == 2
-    assert lab.source == "invoice 4711"
-    assert rentable("p3.8xlarge", "reserved").price.dollars_per_hour.value == 5
-    assert rentable("p3.8xlarge", "on-demand").price.dollars_per_hour.value == 12.24

@@ -30,17 +30,6 @@ def test_an_old_list_price_has_an_unknown_spread_and_a_young_one_is_exact():
     assert priced(old._replace(as_of="2026-11-01")) == Interval(value=3.06, low=3.06, high=3.06)
 
 
-@pytest.mark.parametrize(
-    "found",
-    [
-        offer("p3.2xlarge", "spot")._replace(as_of="2026-11-01"),
-        offer("p3.2xlarge")._replace(as_of=None),
-    ],
-)
-def test_the_spread_of_recent_spot_and_undated_prices_is_unknown(found):
-    assert priced(found).low is None
-
-
 @pytest.mark.parametrize("as_of", ["2023-01", "2026-10-20", None])
 def test_an_old_price_on_spot_may_be_anything_up_to_on_demand_and_without_one_is_none(
     as_of,
@@ -82,13 +71,6 @@ def test_how_many_machines_there_are_and_how_they_are_paid(name, kind, machines,
     found = offer(name, kind, MINE)
     assert available_count(found) == machines
     assert hourly_price(found, NOW, 12.24).paid_as == paid
-
-
-def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_own():
-    mine = merge(None, own_file("instances:\n  - {name: p3.8xlarge, network: 25gbit}\n"))
-    undated = offer("p3.8xlarge", catalog=mine)._replace(as_of=None)
-    assert undated.instance.layer == "user"
-    assert not is_contract_price(hourly_price(undated, NOW))
 
 
 def test_what_was_agreed_is_exact_however_old():

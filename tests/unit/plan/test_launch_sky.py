@@ -1,7 +1,6 @@
 """Choices as SkyPilot tasks: parsed back, key by key; and that a shell understands what they run."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -66,14 +65,6 @@ def test_a_choice_is_a_task_of_its_machines():
     )
     assert "sky launch -c resnet50 choice.yaml" in above
     assert "nothing was started" in above
-
-
-def test_the_page_shows_a_task_as_it_is_written():
-    page = (Path(__file__).parents[3] / "docs/how-to/launch-the-choice.md").read_text()
-    shown = page.partition("```yaml\n")[2].partition("```")[0]
-    assert shown == sky_task(
-        chosen(), job(), CATALOG, BillFacts(dataset_bytes=140e9), "resnet50.sky.yaml"
-    )
 
 
 def test_what_is_run_meets_over_skypilots_variables():
@@ -169,23 +160,6 @@ def test_own_machines_are_started_by_hand():
         match=r"^lab-box \(on-premise\) is nothing that SkyPilot rents; start the job yourself$",
     ):
         task(chosen("on-premise", "lab-box", nodes=1))
-
-
-@pytest.mark.parametrize(
-    ("workload", "name"),
-    [
-        ("train.py", "train"),
-        ("7B-llama", "train-7b-llama"),
-        ("a/b: c\x1b[2J", "a-b-c-2j"),
-        ("—", "train"),
-    ],
-)
-def test_names_are_as_skypilot_takes_them(workload, name):
-    profile = job()
-    renamed = profile.model_copy(
-        update={"workload": profile.workload.model_copy(update={"name": workload})}
-    )
-    assert task(profile=renamed)[0]["name"] == name
 
 
 @pytest.mark.parametrize("word", ["a\nb: c", "#x", "\x1b[2J", "é\u202e", "'", "key: |\n  x"])

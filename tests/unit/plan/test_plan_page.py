@@ -3,12 +3,11 @@
 import plan_builder
 import pytest
 
-from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.plan.page import page
 from stash.plan.plan_charts import cost_against_time
-from stash.report.output import file_of
 from stash.ui.charts.builders import Chart
+from stash.ui.charts.chart import Dot
 from stash.ui.charts.svg import draw_svg
 
 
@@ -23,13 +22,6 @@ def test_every_mark_stands_within_its_plane(plan):
     assert all(0 <= place <= 1 for place in places)
     assert chart.table.rows
     assert draw_svg(chart, 860).startswith("<svg")
-
-
-def test_a_plan_without_choices_has_a_page_and_no_picture():
-    empty = plan_builder.plan(choices=(), experiment=None)
-    assert isinstance(file_of(page(empty), ".html"), str)
-    with pytest.raises(UserError, match="there is nothing to draw, because of no offer"):
-        file_of(page(empty), ".svg")
 
 
 def best_of(plan, **changes):

@@ -63,12 +63,6 @@ def test_knowing_whether_a_cheaper_one_keeps_the_deadline_saves_where_it_does():
     assert expected_saving(SURE.billed.dollars, GAMBLE.billed.dollars, ~in_time) == 0.0
 
 
-def test_an_error_that_both_share_decides_nothing():
-    twice = bill([12.0, 32.0] * 32)
-    assert chances((GAMBLE, twice)).tolist() == [1.0, 0.0]
-    assert information_value((GAMBLE, twice), GAMBLE.billed.dollars) == 0.0
-
-
 @settings(max_examples=50, deadline=None)
 @given(BILLS)
 def test_no_measurement_saves_more_than_knowing_everything(bills):

@@ -54,9 +54,6 @@ def test_the_front_is_that_of_every_candidate_weighed(seed):
         assert (one and getattr(one, measure)) == min(
             (getattr(each, measure) for each in best), default=None
         )
-        near = find_least(question.evaluator, asked(seed)[1].chains, measure, limits, slack=0.05)
-        if one is not None:
-            assert getattr(one, measure) <= getattr(near, measure) <= 1.05 * getattr(one, measure)
 
 
 @pytest.mark.parametrize("seed", range(0, 100, 5))
@@ -69,5 +66,5 @@ def test_no_candidate_is_below_its_bounds_at_any_stage(seed):
             if number is not None:
                 question.evaluator.advance(chain, number)
             for measure in ("seconds", "dollars", "sure_seconds", "sure_dollars"):
-                bounds, truth = getattr(chain.least, measure), getattr(whole.least, measure)
+                bounds, truth = chain.least[measure], whole.least[measure]
                 assert np.all(bounds <= truth * (1 + 1e-9))

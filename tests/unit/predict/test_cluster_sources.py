@@ -5,18 +5,15 @@ from probe_builder import gpus, host, links, probe, ring, stream
 from profile_builder import build
 
 from stash import catalog
-from stash.catalog.facts import Instance
 from stash.core.measured import Collective
-from stash.core.records.host import Limits
 from stash.predict import cluster
-from stash.predict.cluster import NodeLinks
 from stash.predict.cluster_sources import (
     network_rate,
     target_of_instance,
     target_of_probe,
     target_of_profile,
 )
-from stash.predict.collective_times import UnknownFactError, fabric_of
+from stash.predict.collective_times import fabric_of
 from stash.predict.draws import Draws
 from stash.predict.draws import given_quantity as wished
 
@@ -63,12 +60,6 @@ def test_an_exchange_that_is_all_latency_tells_the_rate_of_all_its_time():
     assert found.network.bytes_per_second.value == pytest.approx(100)
 
 
-def test_one_node_needs_no_network_and_one_device_no_links():
-    found = target_of_profile(build({"solo": [0.1]}, ranks=1))
-    assert (found.inside, found.network) == (None, None)
-    assert fabric_of(found, Draws()).ranks == 1
-
-
 def test_a_probe_s_curves_tell_alpha_and_beta():
     curves = links(
         exchanges=(ring(4, 1e-5, 1e10, backend="nccl"), ring(8, 2e-5, 1e9, nodes=2, backend="nccl"))
@@ -84,14 +75,6 @@ def test_streams_stand_in_where_no_all_reduce_crossed():
     found = target_of_probe(probe(host(measured=measured), host("node1")))
     assert found.network.bytes_per_second.value == pytest.approx(1e9, rel=0.05)
     assert "8 TCP flows" in found.network.bytes_per_second.source
-
-
-def test_a_control_group_s_limit_is_the_disk_s_rate():
-    profile = build(
-        {"solo": [0.1]}, ranks=1, host={"limits": Limits(read_bytes_per_second=2e7, cpus=2)}
-    )
-    storage = target_of_profile(profile).storage
-    assert storage.bytes_per_second.value == 2e7
 
 
 def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such():
@@ -117,29 +100,3 @@ def test_fast_lines_of_sockets_are_held_to_what_sockets_do():
     limit = cluster.socket_limit()
     assert slow.value == pytest.approx(10e9 / 8, rel=0.05)
     assert fast.value == limit.value
-
-
-def test_a_type_without_network_facts_has_no_network():
-    bare = Instance(cloud="here", name="bare", gpu_count=2, as_of="2026", source="none")
-    found = target_of_instance(bare, 4)
-    assert found.network is None
-    assert found.inside == NodeLinks(wiring="pcie")
-    with pytest.raises(
-        UnknownFactError, match=r"between nodes is unknown \(machines 4 × here/bare\); say it with"
-    ):
-        fabric_of(found, Draws())
-
-
-def test_unknown_links_inside_are_said_before_anything_is_assumed():
-    bare = Instance(
-        cloud="here",
-        name="bare",
-        gpu_count=2,
-        network_bytes_per_second=1e9,
-        as_of="2026",
-        source="x",
-    )
-    with pytest.raises(
-        UnknownFactError, match=r"devices of a node are unknown \(machines 2 × here/bare\)"
-    ):
-        fabric_of(target_of_instance(bare, 2), Draws())

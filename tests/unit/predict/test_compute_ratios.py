@@ -6,10 +6,9 @@ from forecast_profiles import gpu_job
 from stash import catalog
 from stash.catalog.reference import model_key, speeds
 from stash.core.errors import UserError
-from stash.core.records.profile import Operator, Workload
+from stash.core.records.profile import Operator
 from stash.predict.changes import Alteration
 from stash.predict.compute_ratios import (
-    LAUNCH_SECONDS,
     batch_exponent,
     no_faster_than_launches,
     precision_ratio,
@@ -20,7 +19,6 @@ from stash.predict.compute_ratios import (
 from stash.predict.draws import Quantity
 from stash.predict.forecasting import base_of, what_if
 from stash.predict.gpu_scale import StepMix, sheet_rates
-from stash.predict.precision import training_precision
 
 
 def test_names_of_models_are_compared_without_what_people_write_differently():
@@ -116,23 +114,6 @@ def test_a_step_is_never_shorter_than_launching_its_kernels():
     assert (whole.value, whole.low, whole.high) == (1.0, 1.0, 1.0)
 
 
-def test_launches_are_a_smaller_part_of_a_larger_batch():
-    """Launching takes half of a V100's pass of 64 samples, and so about a seventh of one of 256: an H100 is not held
-    to half of that."""
-    plain = base_of(gpu_job())
-    count = round(0.5 * plain.breakdown.seconds("compute") / LAUNCH_SECONDS)
-    operators = (calls("aten.add", "8", "float32", count, None, 96),)
-    work = plain.profile.workload.model_copy(update={"operators": operators})
-    base = base_of(plain.profile.model_copy(update={"workload": work}))
-    assert base.passes.launched == pytest.approx(0.5, rel=0.01)
-
-    def compute(of, **batch):
-        return what_if(of, Alteration(gpu="H100-SXM5-80GB", **batch)).breakdown.seconds("compute")
-
-    assert compute(base) > 1.2 * compute(plain)
-    assert compute(base, batch=256) == pytest.approx(compute(plain, batch=256), rel=0.02)
-
-
 def test_a_job_in_bfloat16_goes_to_no_gpu_that_does_not_compute_in_it():
     plain = gpu_job()
     products = calls("aten.mm", "4096x4096 4096x4096", "bfloat16", 1, 1e12, 2e8)
@@ -162,18 +143,3 @@ def calls(operator, shapes, dtype, times, flops, size):
     return Operator(
         operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size)
     )
-
-
-@pytest.mark.parametrize(
-    "parameters", ["float32", "bfloat16"]
-)  # autocast, and a model that is in 16 bits itself
-def test_a_job_in_halves_is_amp_and_takes_longer_in_32_bits(parameters):
-    halves = calls("aten.mm", "4096x4096 4096x4096", "bfloat16", 1, 1e12, 2e8)
-    rest = calls("aten.add", "1000x1000", "bfloat16", 1, None, 5e9)
-    work = Workload(command=("x",), name="x", precision=parameters, operators=(halves, rest))
-    assert training_precision(work) == "amp"
-    base = base_of(
-        gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators})
-    )
-    assert not base.compute_scale(base.target, base.passes, "amp").facts
-    assert base.compute_scale(base.target, base.passes, "fp32").mean > 1.5

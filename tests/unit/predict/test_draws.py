@@ -17,12 +17,6 @@ def quantity(value, low=None, high=None):
     return Quantity(value=value, low=low, high=high, origin="measured", source="a test")
 
 
-def test_the_same_name_has_the_same_draws_and_another_name_has_others():
-    assert (DRAWS.normals("a") == Draws().normals("a")).all()
-    assert (DRAWS.normals("a") != DRAWS.normals("b")).any()
-    assert abs(np.corrcoef(DRAWS.normals("a"), DRAWS.normals("b"))[0, 1]) < 0.2
-
-
 def test_one_draw_lies_in_each_equal_part():
     assert np.allclose(np.sort(DRAWS.uniforms("a")) * DRAWS.count, np.arange(DRAWS.count) + 0.5)
 

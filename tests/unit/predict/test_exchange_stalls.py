@@ -10,11 +10,11 @@ from profile_builder import build
 from stash import catalog
 from stash.analysis.attribution import attribute
 from stash.core.measured import Collective
-from stash.core.records.profile import Bucket, Gradient, Loader
+from stash.core.records.profile import Bucket, Gradient
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network
 from stash.predict.cluster_sources import target_of_instance, target_of_profile
-from stash.predict.draws import Draws, Quantity
+from stash.predict.draws import Draws
 from stash.predict.draws import given_quantity as wished
 from stash.predict.exchange_stalls import ExchangeModel
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchange_of, shown_seconds
@@ -80,23 +80,6 @@ def test_where_nothing_changes_the_forecast_is_the_measurement():
         assert part.beyond == ()
 
 
-def test_a_model_that_was_right_predicts_the_timeline():
-    # Buckets of 10 ms, ready every 20 ms: the last is exposed, 10 ms. At a quarter of the rate each takes 40 ms and
-    # the stream is always behind: 0 + 3 · 40 − 40 = 80 ms.
-    _, base = model_of(0.01)
-    assert network(0.01, at(0.25e8, base)).mean() == pytest.approx(0.08, rel=0.05)
-    assert network(0.01, at(1e9, base)).mean() == pytest.approx(0.001, abs=3e-4)
-
-
-def test_more_ranks_send_more_over_each_link():
-    # Four ranks send 2·3/4 of a bucket where two sent 2·1/2: 15 ms each, still behind the pass but for the last.
-    _, base = model_of(0.01)
-    rate = base.network
-    assert rate is not None
-    found = network(0.01, base.model_copy(update={"nodes": 4}))
-    assert found.mean() == pytest.approx(0.015, rel=0.1)
-
-
 def test_what_the_model_misses_stays_or_grows_with_the_exchange():
     # 20 ms were exposed where the model says 10: the 10 it misses become between 10 and 40 at a quarter of the rate.
     _, base = model_of(0.02)
@@ -140,14 +123,6 @@ def test_a_shorter_backward_pass_hides_less():
     )
 
 
-def test_one_node_has_no_network_stall_and_one_device_none_at_all():
-    model, base = model_of(0.01)
-    found = model.predict(base.model_copy(update={"nodes": 1, "devices": 1}))
-    assert found.parts == ()
-    assert [each.name for each in found.missing] == ["interconnect", "network"]
-    assert not any(each.possible for each in found.missing)
-
-
 def test_a_target_without_network_facts_is_unknown_and_never_assumed():
     model, base = model_of(0.01)
     found = model.predict(base.model_copy(update={"network": None, "nodes": 4}))
@@ -176,15 +151,6 @@ def test_a_data_sheet_says_data_sheet_and_is_wide():
     assert found["interconnect"].seconds.std() > 0.1 * found["interconnect"].seconds.mean()
 
 
-def test_far_targets_are_said_to_be_far():
-    model, base = model_of(0.01)
-    (part,) = model.predict(at(1e9, base, nodes=16)).parts
-    assert any(
-        "16 ranks are more than 4 times the 2 measured" in sentence for sentence in part.beyond
-    )
-    assert any("links between nodes are 10 times as fast" in sentence for sentence in part.beyond)
-
-
 def test_a_profile_without_gradients_says_what_adds_them():
     profile = job(0.01, ready=(), bucket_bytes=())
     base = target_of_profile(profile)
@@ -203,22 +169,6 @@ def test_collectives_of_the_script_s_own_are_counted():
     (part,) = model.predict(at(0.25e8, base)).parts
     # The buckets' 80 ms, and ten collectives of 0.1 MB: 1 ms each before, 4 ms now.
     assert part.seconds.mean() == pytest.approx(0.12, rel=0.05)
-
-
-def test_accumulating_without_leaving_out_exchanges_is_counted():
-    loaders = (Loader(kind="map", batches_per_step=4),)
-    assert exchange_of(job(0.01, skips_exchanges=False, loaders=loaders)).times == 4.0  # type: ignore[union-attr]
-    assert exchange_of(job(0.01, skips_exchanges=True, loaders=loaders)).times == 1.0  # type: ignore[union-attr]
-
-
-def test_a_network_of_unknown_spread_leaves_the_ends_unknown():
-    _, base = model_of(0.01)
-    claimed = Quantity(value=1e8, origin="data sheet", source="a sheet")
-    model, _ = model_of(0.01)
-    (part,) = model.predict(
-        base.model_copy(update={"network": Network(bytes_per_second=claimed)})
-    ).parts
-    assert not part.spread_known
 
 
 def test_an_exchange_that_was_hidden_altogether_divides_by_nothing():

@@ -6,16 +6,11 @@ from stash.advice.verdict import verdict
 from stash.analysis.breakdown import Missing
 from stash.core.errors import StashError
 from stash.predict.cluster import Target
-from stash.predict.draws import Draws, Quantity, Used
+from stash.predict.draws import Draws
 from stash.predict.forecast import PredictedStall, forecast
 
 DRAWS = Draws()
 TARGET = Target(name="two of them", nodes=2, devices=2, backend="gloo")
-FACT = Used(
-    about="bandwidth",
-    unit="bytes/s",
-    quantity=Quantity(value=1e9, origin="data sheet", as_of="2026", source="x"),
-)
 
 
 def part(name, mean, spread=0.001, **fields):
@@ -67,24 +62,6 @@ def test_what_is_not_known_to_spread_has_no_ends():
     assert found.breakdown.stalls[1].low is None
     assert found.breakdown.step.low is None
     assert found.breakdown.stalls[0].low is not None
-
-
-def test_far_away_is_said_once_and_warned_of():
-    found = forecast(
-        TARGET,
-        [part("compute", 0.1, beyond=("far",)), part("network", 0.1, beyond=("far", "farther"))],
-    )
-    assert found.extrapolations == ("far", "farther")
-    assert found.breakdown.stability.warnings == ("far", "farther")
-    assert not found.breakdown.stability.ok
-
-
-def test_the_whole_is_as_certain_as_its_least_certain_part():
-    found = forecast(
-        TARGET, [part("compute", 0.1), part("network", 0.1, origin="data sheet", facts=(FACT,))]
-    )
-    assert found.origin == "data sheet"
-    assert found.grounds[1].facts == (FACT,)
 
 
 @pytest.mark.parametrize("names", [(), ("network",), ("compute", "network", "network")])

@@ -63,27 +63,6 @@ def test_the_measured_configuration_spelt_out_is_within_the_measured_interval(ba
     assert base.breakdown.step.low <= forecast.step_seconds <= base.breakdown.step.high
 
 
-def test_more_workers_hide_making_samples():
-    # 64 samples of 12.2 ms: three workers supply a batch every 260 ms, six every 130, behind 240 ms of training
-    forecast = what_if(GPU, Alteration(workers="6", cache="100%")).breakdown
-    assert forecast.seconds("prep") == pytest.approx(0, abs=2e-3)
-    assert forecast.seconds("fetch") == pytest.approx(0, abs=2e-3)
-    assert forecast.step_seconds == pytest.approx(0.24, abs=3e-3)
-
-
-def test_accumulation_exchanges_once_for_several_passes():
-    forecast = what_if(CPU, Alteration(accumulate="4")).breakdown
-    assert forecast.seconds("compute") == pytest.approx(0.4)
-    assert forecast.seconds("interconnect") == pytest.approx(0.036, abs=1e-3)
-    assert forecast.samples_per_step == 4 * 32
-
-
-def test_one_device_waits_for_no_other():
-    forecast = what_if(CPU, Alteration(gpus="1"))
-    assert {stall.name for stall in forecast.breakdown.stalls} == {"compute", "prep", "fetch"}
-    assert forecast.unknown == ()
-
-
 @pytest.mark.parametrize(
     ("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)]
 )

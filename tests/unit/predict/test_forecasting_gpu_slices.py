@@ -8,14 +8,14 @@ from forecast_profiles import gpu_job
 
 from stash.analysis.findings.against import nearest_types
 from stash.analysis.findings.machine import machine_findings
-from stash.catalog.facts import share_of, slice_gpu
+from stash.catalog.facts import share_of
 from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host, Limits
 from stash.plan.candidates import build_market
 from stash.plan.records import Constraints
 from stash.predict.changes import Alteration
-from stash.predict.cluster_sources import target_of_instance, target_of_profile
+from stash.predict.cluster_sources import target_of_profile
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 
@@ -62,13 +62,6 @@ def test_no_instance_of_the_catalog_is_a_slice_that_counts_as_a_whole():
         assert each.gpu_share == pytest.approx(shown, rel=0.01), each.name
 
 
-def test_a_price_list_that_counts_a_slice_as_one_is_corrected():
-    listed = box("gr6f.4xlarge", gpu_model="L4", gpu_count=1, gpu_memory_bytes=11.18 * GIB)
-    assert slice_gpu(listed, gpus()).gpu_share == 0.5
-    whole = box("g6.4xlarge", gpu_model="L4", gpu_count=1, gpu_memory_bytes=22.35 * GIB)
-    assert slice_gpu(whole, gpus()) == whole
-
-
 @pytest.mark.parametrize("instance", SLICES, ids=lambda each: each.name)
 def test_a_slice_is_left_out_of_what_is_recommended_with_its_reason(instance):
     found = build_market(shipped_catalog(), Constraints(), {}, date(2026, 11, 22))
@@ -77,14 +70,6 @@ def test_a_slice_is_left_out_of_what_is_recommended_with_its_reason(instance):
     assert (
         f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice" in why
     )
-
-
-def test_one_that_was_measured_may_be_rented():
-    machine = target_of_instance(SLICES[0], 1)
-    found = build_market(
-        shipped_catalog(), Constraints(), {SLICES[0].name: machine}, date(2026, 11, 22)
-    )
-    assert SLICES[0].name in {each.instance.name for each in found.rentables}
 
 
 def test_how_fast_slices_train_does_not_follow_from_whole_gpus(base):

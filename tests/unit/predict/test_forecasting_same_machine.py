@@ -3,7 +3,7 @@
 from datetime import date
 
 import pytest
-from forecast_profiles import cpu_job, gpu_job
+from forecast_profiles import gpu_job
 
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host, Limits, Probe
@@ -53,13 +53,6 @@ def test_the_type_that_was_measured_is_answered_by_the_measurement(name, nodes):
     assert forecast.target == base.target
 
 
-def test_a_change_beside_it_changes_that_alone():
-    base = job()
-    forecast = what_if(base, Alteration(instance="p3.8xlarge", network=12.5e9))
-    alone = what_if(base, Alteration(network=12.5e9))
-    assert forecast.breakdown.step == alone.breakdown.step
-
-
 def test_on_more_nodes_of_it_compute_and_what_loaders_had_stay_as_measured():
     base = job()
     forecast, plain = (
@@ -76,40 +69,11 @@ def test_on_more_nodes_of_it_compute_and_what_loaders_had_stay_as_measured():
     assert forecast.target.storage is None
 
 
-def test_with_all_of_its_devices_the_links_are_those_that_were_measured():
-    base = job(ranks=4)
-    forecast = what_if(base, Alteration(instance="p3.8xlarge"))
-    assert (forecast.target.nodes, forecast.target.devices) == (2, 4)
-    assert forecast.target.network == base.target.network
-    assert forecast.target.inside == base.target.inside
-    was, now = (each.breakdown.stall("compute") for each in (what_if(base), forecast))
-    assert now.time == was.time
-
-
 def test_what_was_not_used_comes_from_the_data_sheet():
     base = base_of(gpu_job(nodes=1, ranks=4, hosts=hosts("p3.8xlarge", 1, 4)), draws=Draws(64))
     assert base.target.network is None
     forecast = what_if(base, Alteration(instance="p3.8xlarge", nodes=2))
     assert forecast.target.network.bytes_per_second.origin == "data sheet"
-
-
-def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name():
-    forecast = what_if(job(), Alteration(instance="p3.16xlarge"))
-    assert forecast.target.device == "Tesla V100-SXM2-16GB"
-    assert not any("was measured on Tesla" in each for each in forecast.extrapolations)
-
-
-def test_another_type_is_forecast():
-    forecast = what_if(job(), Alteration(instance="g5.12xlarge"))
-    assert {part.origin for part in forecast.grounds if part.stall == "compute"} == {"data sheet"}
-
-
-def test_a_type_without_gpus_is_answered_where_it_was_measured():
-    base = base_of(cpu_job(hosts=hosts("c5.4xlarge", 1, 0)), draws=Draws(64))
-    assert (
-        what_if(base, Alteration(instance="c5.4xlarge")).breakdown.step
-        == what_if(base).breakdown.step
-    )
 
 
 @pytest.mark.parametrize("instance", [None, "p3.8xlarge"])

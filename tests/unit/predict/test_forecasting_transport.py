@@ -102,32 +102,6 @@ def test_what_the_profile_used_is_told_by_its_rate() -> None:
     assert transport_used(network(1.1e9, transport="efa")) == "rdma"
 
 
-@pytest.mark.parametrize(("seconds", "kind"), [(0.130, "sockets"), (0.012, "EFA")])
-def test_other_machines_talk_as_the_profiled_ones_did(seconds, kind):
-    forecast = what_if(base(seconds), Alteration(instance="g4dn.metal", nodes=4))
-    assert forecast.target.transport_name == kind
-
-
-def test_a_rate_that_is_asked_for_is_of_what_the_profile_used() -> None:
-    """Its own exchange says how fast it was and not over what: faster than any sockets is no sockets."""
-    quick, slow = (
-        what_if(base(seconds), Alteration(network=400e9)).target.network
-        for seconds in (0.012, 0.130)
-    )
-    assert quick.bytes_per_second.value > 200e9
-    assert slow.bytes_per_second.value < 10e9
-
-
-def test_the_option_decides_and_sockets_are_never_faster() -> None:
-    asked = base()
-    slow, fast = (
-        what_if(asked, Alteration(instance="p4d.24xlarge", nodes=4, transport=each))
-        for each in ("sockets", "efa")
-    )
-    assert (slow.target.transport_name, fast.target.transport_name) == ("sockets", "EFA")
-    assert slow.breakdown.step_seconds > fast.breakdown.step_seconds
-
-
 def test_the_profiled_machines_over_another_transport_need_their_type():
     there = base(instance="g4dn.12xlarge")
     forecast = what_if(there, Alteration(transport="efa"))

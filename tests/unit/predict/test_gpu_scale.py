@@ -76,19 +76,6 @@ def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate():
     assert spread > 0.1
 
 
-def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory():
-    """Issue 60: A100 to H100 was 1.57 times for every model, and is 2.2 for language models of 3 billion."""
-    a100, h100 = shipped_sheets()["A100-SXM4-80GB"], shipped_sheets()["H100-SXM5-80GB"]
-
-    def times(share):
-        found = time_ratio(a100, h100, "nobodypublishedthis", None, "amp", StepMix(share))
-        assert found is not None
-        return 1 / found.value
-
-    assert times(0.1) < 1.9
-    assert 2.1 < times(0.63) < times(0.8) < 2.75
-
-
 def test_products_that_may_not_use_tf32_gain_what_float32_does():
     """PyTorch forbids TF32 for products unless told, and allows it for convolutions."""
     v100, a100 = shipped_sheets()["V100-SXM2-16GB"], shipped_sheets()["A100-SXM4-80GB"]
@@ -115,19 +102,6 @@ def test_products_that_may_not_use_tf32_gain_what_float32_does():
     assert allowed is not None
     assert 1 / 2.2 < strict.value < 1 / 1.2
     assert allowed.value < 1 / 3
-
-
-def test_only_the_large_chip_of_pascal_has_half_the_lanes():
-    """P40 and GTX 1080 Ti were taken to have P100's 64 lanes, and so twice their 30 multiprocessors."""
-    small, large = (
-        sheet_rates(shipped_sheets()["P40"], "fp32"),
-        sheet_rates(shipped_sheets()["P100-PCIe-16GB"], "fp32"),
-    )
-    assert small is not None
-    assert large is not None
-    assert math.exp(small.instructions - large.instructions) == pytest.approx(
-        30 * 1.531 / (56 * 1.329), rel=0.01
-    )
 
 
 def test_a_pair_that_was_measured_draws_its_model_to_itself_and_no_other():

@@ -114,25 +114,6 @@ def near(value):
     return pytest.approx(value, rel=1e-3)
 
 
-MEASURED = {
-    "compute": 67.0,
-    "bubble": 3.0,
-    "contention": 0.0,
-    "interconnect": 10.0,
-    "network": 20.0,
-}
-
-
-def test_the_same_mesh_is_what_was_measured():
-    # a bubble of (2 - 1) * 3 ms; of 5 ms waited for stages 2 are late messages, beside 8 of the tensor groups
-    assert {
-        each.name: pytest.approx(each.seconds * 1e3) for each in base().breakdown.stalls
-    } == MEASURED
-    assert predicted(base(), mesh="data=2,pipeline=2,tensor=2") == pytest.approx(MEASURED)
-    same = what_if(base(), Alteration(mesh="data=2,pipeline=2,tensor=2"))
-    assert {part.origin for part in same.grounds} == {"measured"}
-
-
 def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_share_the_network():
     # data 4 x pipeline 2: groups of 4 ranks, 2 of each node; a rank holds twice the parameters: of all-reduces
     # 2 * 3/4 over 2 * 1/2 of twice the bytes is 3 times, and two neighbours have twice the network that one had
@@ -229,19 +210,6 @@ def test_every_shape_has_all_ranks_and_only_axes_that_were_seen():
     assert {mesh.shard for mesh in found} == {1}
 
 
-def test_data_axes_that_gather_parameters_hold_shards():
-    gathers = (
-        GroupUse(
-            name="dp", kind="all_gather_into_tensor", ranks=2, across_nodes=True, calls=4, bytes=64
-        ),
-    )
-    assert division_of(job(groups=gathers)).axes == {
-        "dp": "shard",
-        "pp": "pipeline",
-        "tp": "tensor",
-    }
-
-
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -323,13 +291,6 @@ def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange():
     # all of it sharded over both nodes: nothing is gathered inside them only, and no gradients are exchanged beside
     with pytest.raises(UserError, match="are unknown"):
         predicted(found, mesh="shard=8")
-
-
-def test_microbatches_shrink_the_bubble_and_nothing_else():
-    assert predicted(base(), microbatches=4) == pytest.approx(MEASURED)
-    # 12 ms / 8
-    assert predicted(base(), microbatches=8) == pytest.approx(MEASURED | {"bubble": 1.5})
-    assert predicted(base(), microbatches=1) == pytest.approx(MEASURED | {"bubble": 12.0})
 
 
 def test_a_balanced_split_takes_layers_from_the_slow_stage():

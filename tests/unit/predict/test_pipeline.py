@@ -41,11 +41,6 @@ def test_workers_share_the_making_of_batches():
     assert supply_seconds(NODE, WORK).tolist() == [0.025]  # 10 samples of 10 ms by four workers
 
 
-def test_without_workers_the_step_makes_its_batch_itself():
-    assert supply_seconds(replace(NODE, workers=0), WORK).tolist() == [0.1]
-    assert step_seconds(replace(NODE, workers=0), WORK, one(0.2)).tolist() == [pytest.approx(0.3)]
-
-
 HANDED = replace(WORK, hand_over=HandOver(batch_seconds=one(0.004), sample_seconds=one(0.0002)))
 """4 ms for a batch's tensors on either side, and 0.2 ms of a worker for a sample's bytes."""
 
@@ -70,12 +65,6 @@ def test_a_thread_that_pins_takes_batches_over_beside_training():
     quick = replace(pinned, make_seconds=one(0.0), core_seconds=one(0.0))
     many = replace(NODE, workers=64)
     assert step_seconds(many, quick, one(0.001)).tolist() == [pytest.approx(0.004)]
-
-
-def test_cores_hand_over_too():
-    # 2 ranks · (100 ms of training + 100 of making + 2 · 4 + 2 of handing over) on 2 cores
-    busy = step_seconds(replace(NODE, cores=one(2.0)), HANDED, one(0.12))
-    assert busy.tolist() == [pytest.approx(0.21)]
 
 
 def test_a_worker_for_batches_that_are_made_sooner_than_handed_over_makes_steps_longer():
@@ -105,12 +94,6 @@ def test_training_needs_cores_too():
     assert step_seconds(replace(NODE, cores=one(2.0)), WORK, one(0.12)).tolist() == [
         pytest.approx(0.2)
     ]
-
-
-def test_training_that_does_more_needs_more_cores():
-    busier = replace(NODE, cores=one(2.0), training=3.0)
-    # 2 · (300 + 100) ms on 2
-    assert step_seconds(busier, WORK, one(0.12)).tolist() == [pytest.approx(0.4)]
 
 
 def test_storage_is_shared_by_the_ranks_of_a_node():

@@ -25,20 +25,9 @@ def test_a_slow_batch_holds_up_those_behind_it_for_they_come_in_order():
     assert outs([1, 1, 10, 1, 1, 1], 1, workers=2, prefetch=2) == [1, 2, 11, 12, 13, 14]
 
 
-def test_a_worker_starts_no_batch_before_one_of_its_share_was_taken():
-    # one batch under way: batch 1 is begun when batch 0 was handed out, at 1
-    assert outs([1, 1, 1], 5, workers=1, prefetch=1) == [1, 6, 11]
-    assert outs([4, 4, 4], 1, workers=1, prefetch=1) == [4, 8, 12]
-
-
 def test_all_ranks_wait_for_the_slowest_batch():
     times = np.array([[[1.0], [3.0]], [[3.0], [1.0]]])
     assert hand_outs(times, np.array([1.0]), 1, 2)[:, 0].tolist() == [3, 4]
-
-
-def test_equal_batches_take_the_longer_of_training_and_supply():
-    step = step_with_loader(np.array([2.0, 2.0]), np.array([1.0, 3.0]), workers=4, prefetch=2)
-    assert step.tolist() == [2, 3]
 
 
 def test_without_workers_nothing_overlaps():

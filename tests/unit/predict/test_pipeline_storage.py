@@ -23,12 +23,6 @@ def test_what_a_burst_sustains_is_taken():
     assert "at first; what it sustains, 100 MB/s, is taken" in found.beyond[0]
 
 
-def test_a_burst_without_a_base_is_said_to_be_one():
-    found = draw_storage(BURSTING.model_copy(update={"bytes_per_second": None}), DRAWS)
-    assert "is not published" in found.beyond[0]
-    assert found.bytes_per_second.mean() == pytest.approx(200e6)
-
-
 def test_storage_without_any_rate_is_unknown():
     assert draw_storage(Storage(), DRAWS) is None
 

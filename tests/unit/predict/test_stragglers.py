@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forecast_profiles import gpu_job
 from profile_builder import build
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
-from stash.predict.forecasting import base_of, what_if
 from stash.predict.stragglers import MoreRanks, expected_maximum, single_steps
 
 
@@ -56,12 +53,3 @@ def test_on_a_gpu_blocks_are_compared_since_steps_are_only_enqueued():
 
 def test_a_profile_without_crowded_blocks_tells_nothing():
     assert len(single_steps(build({"solo": [0.1]}, ranks=1))) == 0
-
-
-def test_a_forecast_for_two_hundred_times_the_ranks_says_how_little_it_knows():
-    """Issue 60: 816 GPUs were suggested from a profile of 4 without a word of doubt."""
-    base = base_of(gpu_job(), draws=Draws(512))
-    far, near = (what_if(base, Alteration(nodes=nodes, network=12.5e9)).step for nodes in (408, 4))
-    # 7.7 doublings, each 7 % and all alike: 7.7 / √2 · 0.07 = 38 % of a step that ranks train, and loaders fill gaps.
-    assert far.high > 1.4 * far.value
-    assert near.high < 1.25 * near.value

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, exposed_seconds
+from stash.predict.timeline import bucket_readiness, bucket_sizes, exposed_seconds
 
 
 def late(ready, exchange):
@@ -38,12 +38,6 @@ def test_the_closed_form_is_the_recurrence(pairs):
     assert late(ready.tolist(), [seconds for _, seconds in pairs]) == pytest.approx(
         finish - ready[-1], abs=1e-9
     )
-
-
-def test_buckets_close_when_they_hold_their_cap():
-    # 1 MiB closes the first; then 2 MiB until 3 or more are there.
-    sizes = [MIB, 2 * MIB, 2 * MIB, MIB // 2]
-    assert bucket_sizes(sizes, cap=3 * MIB) == (MIB, 4 * MIB, MIB // 2)
 
 
 def test_a_cap_below_the_first_buckets_limit_holds_for_the_first_too():

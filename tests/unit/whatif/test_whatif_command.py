@@ -23,6 +23,14 @@ def run(monkeypatch, *words):
     return commands.run(monkeypatch, "whatif", *words)
 
 
+@pytest.mark.parametrize("option", ["--network", "--disk"])
+def test_a_multiple_of_what_was_profiled_is_a_change(monkeypatch, capsys, option):
+    assert run(monkeypatch, "gpu.stash.json", option, "2x", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["changes"] == {option.removeprefix("--"): "2x"}
+    assert found["forecast"]["step_seconds"]["value"] < found["measured"]["step_seconds"]["value"]
+
+
 def test_the_document_adds_up(monkeypatch, capsys):
     assert run(monkeypatch, "gpu.stash.json", "--nodes", "8", "--network", "100gbit", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -57,15 +65,6 @@ def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch, cap
     out = " ".join(capsys.readouterr().out.split())
     assert "The step cannot be predicted, because network cannot" in out
     assert "say it with --network" in out
-
-
-def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch, capsys):
-    assert run(monkeypatch, "cpu.stash.json", "--sweep", "nodes=1..2", "--json") == 0
-    one, two = json.loads(capsys.readouterr().out)["points"]
-    assert one["values"] == {"nodes": "1"}
-    assert one["forecast"]["step_seconds"]["value"] == pytest.approx(0.2)
-    assert two["forecast"] is None
-    assert "network" in two["why"]
 
 
 def test_a_curve_is_drawn_into_a_file(monkeypatch, files):
