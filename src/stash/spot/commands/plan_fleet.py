@@ -15,8 +15,7 @@ from stash.core.printable import print_written, shorten_text
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.fleet_records import FleetPlan
-    from stash.spot.risk import RevocationRate
+    from stash.spot.fleet_records import FleetPlan, InterruptionBand
 
 _JOB, _MAY, _WISH = "The job, from a profile and a curve", "Machines to consider", "Goal"
 _REVOCATIONS = "Revocations"
@@ -117,9 +116,9 @@ def plan(options: FleetPlanOptions) -> None:
     json, pool = options.json, options.pool
     target = None if options.output is None else output_file(options.output, "job", ".plan.json")
     found = _plan_profile(options) if pool is None else _plan_pool(options, pool)
-    rates = stated_rates(found, options.interruptions)
-    if rates:
-        found = plan_with_revocations(found, rates)
+    bands = stated_bands(found, options.interruptions)
+    if bands:
+        found = plan_with_revocations(found, bands)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     print_answer(
@@ -209,14 +208,13 @@ def _plan_profile(options: FleetPlanOptions) -> FleetPlan:
     )
 
 
-def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationRate]:
+def stated_bands(plan: FleetPlan, words: Sequence[str]) -> dict[str, InterruptionBand]:
     """How often each type is revoked: TYPE=… its own, a rate without a type for all others, else the pool's band.
 
     Raises UserError.
     """
     from stash.core.units import parse_interruptions
     from stash.spot.fleet_records import InterruptionBand
-    from stash.spot.risk import rate_of_band
 
     bands = {kind.name: kind.interruptions for kind in plan.pool.types}
     own: dict[str, InterruptionBand] = {}
@@ -242,4 +240,4 @@ def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationR
             f"--interruptions is given {len(common)} times for all types; give it once, or as TYPE=…"
         )
     known = {**bands, **(dict.fromkeys(bands, common[0]) if common else {}), **own}
-    return {name: rate_of_band(band) for name, band in known.items() if band is not None}
+    return {name: band for name, band in known.items() if band is not None}

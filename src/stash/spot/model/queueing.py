@@ -172,12 +172,6 @@ def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array
     return found
 
 
-def seconds_of(pool: FleetPool, counts: Array) -> Array:
-    """T of fleets of the pool, each for itself, ``counts`` and what is returned [fleet, type]."""
-    network = network_of_pool(pool)
-    return np.stack([fleet_seconds(row.astype(int), network) for row in counts])
-
-
 # Progress: equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023)
 
 
