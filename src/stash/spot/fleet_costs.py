@@ -166,12 +166,10 @@ def _chance_in_time(wish: FleetWish, seconds: float) -> float | None:
 
 def make_on_demand(kind: WorkerType) -> WorkerType | None:
     """The type on demand; ``None`` where its price there is unknown."""
-    price = kind.dollars_on_demand
-    return (
-        None
-        if price is None
-        else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
-    )
+    if kind.is_on_demand or kind.on_demand_dollars_per_hour is None:
+        return kind if kind.is_on_demand else None
+    price = kind.on_demand_dollars_per_hour
+    return kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
 
 
 def rent_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:

@@ -94,11 +94,6 @@ class WorkerType(Record):
         return self.market == "on-demand"
 
     @property
-    def dollars_on_demand(self) -> float | None:
-        """$/h; ``None`` if unstated."""
-        return self.dollars_per_hour if self.is_on_demand else self.on_demand_dollars_per_hour
-
-    @property
     def samples(self) -> float:
         """bᵢ = g · b: samples of one iteration."""
         return self.gpus * self.batch

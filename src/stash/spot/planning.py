@@ -180,7 +180,7 @@ def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
     """
     yield 0.0, plan
     for each in plan.baselines:
-        if each.name == "on-demand" and each.feasible and each.fleet is not None:
+        if each.fleet is not None:
             fixed = rent_on_demand(plan.pool, each.fleet.workers)
             yield 0.0, plan.model_copy(update={"pool": fixed, "chosen": each.fleet})
     wish = FleetWish.read_plan(plan)
@@ -199,10 +199,9 @@ def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
     assert found.chosen is not None
     assert found.risk is not None
     chance = chance_text(found, found.risk.p_deadline.value)
+    why = f"the cheapest without revocations; with them {chance}"
     if keeps_limits(found):
         more = _mean(found) - least
         costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"
         why = f"{costs} in the mean with revocations, {chance}"
-    else:
-        why = f"the cheapest without revocations; with them {chance}"
     return RunnerUp(fleet=found.chosen, why=why)

@@ -63,20 +63,25 @@ def provision(wish: FleetWish) -> FleetPlan:
 
 
 def _demand_baseline(wish: FleetWish) -> Baseline:
-    text = "the cheapest fleet of on-demand machines"
-    kinds = [
-        make_on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types
-    ]
+    """The cheapest fleet of machines on demand, of types whose price there is known."""
+    kinds = tuple(filter(None, map(make_on_demand, wish.pool.types)))
+    fleet, why = None, ""
     if not any(kind.quota for kind in kinds):
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
-        return Baseline(name="on-demand", text=text, fleet=None, why=why)
-    dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-    known = all_fleets(dearer)
-    best = known.cheapest
-    if best is None:
-        return Baseline(name="on-demand", text=text, fleet=None, why="finds nothing in time")
-    fleet = cost_fleet(dearer, known, best)
-    return Baseline(name="on-demand", text=text, fleet=fleet, feasible=True)
+    else:
+        dearer = replace(wish, pool=wish.pool.model_copy(update={"types": kinds}))
+        known = all_fleets(dearer)
+        if known.cheapest is None:
+            why = "finds nothing in time"
+        else:
+            fleet = cost_fleet(dearer, known, known.cheapest)
+    return Baseline(
+        name="on-demand",
+        text="the cheapest fleet of on-demand machines",
+        fleet=fleet,
+        why=why,
+        feasible=None if fleet is None else True,
+    )
 
 
 def _runners_up(
@@ -94,14 +99,13 @@ def _runners_up(
 
 def _looser_wishes(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
     """The nearest deadline with which something is feasible, if there is one."""
-    if not np.isfinite(known.seconds).any():
-        return
-    start = wish.pool.start_seconds
-    soonest = cost_fleet(wish, known, int(np.argmin(known.seconds)))
-    needed = math.ceil(start + (soonest.seconds - start) * wish.reserve)
-    took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
-    text = f"the fastest fleet takes {took}, for ${soonest.dollars:.2f}"
-    yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
+    at, start = int(np.argmin(known.seconds)), wish.pool.start_seconds
+    seconds, dollars = known.seconds[at], known.dollars[at]
+    if math.isfinite(seconds):
+        needed = math.ceil(start + (seconds - start) * wish.reserve)
+        took = f"{seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
+        text = f"the fastest fleet takes {took}, for ${dollars:.2f}"
+        yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
 
 
 def _assumptions(wish: FleetWish, chosen: CostedFleet | None) -> Iterator[str]:

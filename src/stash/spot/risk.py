@@ -113,11 +113,11 @@ def mean_dollars(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
 
 def _dollars_on_demand(plan: FleetPlan) -> float | None:
     """Of the cheapest fleet on demand."""
-    for each in plan.baselines:
-        if each.name == "on-demand" and each.feasible and each.fleet is not None:
-            hourly = each.fleet.dollars / each.fleet.seconds * HOUR
-            return float(mean_dollars(plan, np.array([hourly]), np.array([each.fleet.seconds]))[0])
-    return None
+    fleet = next((each.fleet for each in plan.baselines if each.feasible), None)
+    if fleet is None:
+        return None
+    hourly, seconds = np.array([fleet.dollars / fleet.seconds * HOUR]), np.array([fleet.seconds])
+    return float(mean_dollars(plan, hourly, seconds)[0])
 
 
 def keeps_limits(plan: FleetPlan) -> bool:
