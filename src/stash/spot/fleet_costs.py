@@ -183,5 +183,3 @@ def rent_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
 def revocable_types(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
     """The fleet's types that can be revoked."""
     return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.is_on_demand)
-
-

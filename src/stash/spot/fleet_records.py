@@ -382,3 +382,15 @@ class FleetPlan(Record):
     beyond: tuple[Sentence, ...] = ()
     risk: FleetRisk | None = None
     """What revocations do to it; ``None`` where it is unstated how often machines go."""
+
+    @property
+    def planned_types(self) -> list[WorkerType]:
+        """Those of which the plan rents some, in the pool's order; none without a fleet."""
+        workers = {} if self.chosen is None else self.chosen.workers
+        return [kind for kind in self.pool.types if workers.get(kind.name)]
+
+    @property
+    def planned_workers(self) -> list[WorkerType]:
+        """The type of each worker."""
+        workers = {} if self.chosen is None else self.chosen.workers
+        return [kind for kind in self.planned_types for _ in range(workers[kind.name])]

@@ -84,9 +84,7 @@ def _demand_baseline(wish: FleetWish) -> Baseline:
     )
 
 
-def _runners_up(
-    wish: FleetWish, chosen: CostedFleet, fleets: WeighedFleets
-) -> Iterator[RunnerUp]:
+def _runners_up(wish: FleetWish, chosen: CostedFleet, fleets: WeighedFleets) -> Iterator[RunnerUp]:
     """The next best fleets."""
     dollars = np.where(fleets.feasible, fleets.dollars, math.inf)
     for at in np.argsort(dollars, kind="stable")[1 : 1 + _RUNNERS_UP].tolist():

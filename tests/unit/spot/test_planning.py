@@ -13,11 +13,11 @@ from stash.predict.cluster import reached_share
 from stash.predict.forecasting import shipped_catalog
 from stash.spot import planning
 from stash.spot.fleet_costs import FleetWish, all_fleets, cost_fleet
+from stash.spot.fleet_records import InterruptionBand
 from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
 from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan, plan_with_revocations
 from stash.spot.provision import provision
-from stash.spot.fleet_records import InterruptionBand
 from stash.spot.risk import add_risk, keeps_limits
 
 TODAY = date(2026, 11, 22)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +20,6 @@ from stash.core.printable import print_note, print_written, printable, printable
 from stash.ui.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.emulate.revocations import Revocation
     from stash.spot.emulate.run_rehearsal import Rehearsal
     from stash.spot.fleet_records import FleetPlan
     from stash.spot.run_records import SpotEvent
@@ -168,10 +167,12 @@ def _rent(options: RunOptions) -> None:
 def _rehearse(options: RunOptions) -> None:
     from stash.core.interrupts import REQUESTS, interrupted_by
     from stash.core.output_files import output_file
-    from stash.spot.emulate.backends import TrainingBackend
-    from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
-    from stash.spot.emulate.revocations import moments, parse_revocation
-    from stash.spot.emulate.run_rehearsal import Rehearsal
+    from stash.spot.emulate.build_rehearsal import (
+        check_revocation,
+        parse_revocation,
+        rehearsal_orders,
+    )
+    from stash.spot.emulate.run_rehearsal import Rehearsal, TrainingBackend
     from stash.spot.pages.run_report import line
     from stash.spot.run_records import SPOT_LOG_SUFFIX
     from stash.spot.spot_files import read_plan
@@ -185,15 +186,13 @@ def _rehearse(options: RunOptions) -> None:
         options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX
     )
     require_ray()
-    chosen = rehearsed_fleet(chosen_by, job)
-    names = {each.name: each.type for each in chosen.workers}
-    _check_revocations(revocations, names, chosen.servers, limit)
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
-        orders = orders_of(
-            chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS
-        )
+        every = options.checkpoint_every or _EVERY_SECONDS
+        orders = rehearsal_orders(chosen_by, job, place, limit, options.loss, every)
+        for each in revocations:
+            check_revocation(each, orders)
         backend = TrainingBackend(orders, Path(folder))
         zero: list[float] = []
         """When training began."""
@@ -205,7 +204,7 @@ def _rehearse(options: RunOptions) -> None:
             if text is not None:
                 print_note(text, False)
 
-        rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), print_event)
+        rehearsal = Rehearsal(orders, backend, Path(folder), revocations, print_event)
         try:
             rehearsal.run()
         finally:
@@ -219,26 +218,6 @@ def _rehearse(options: RunOptions) -> None:
             f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.",
             False,
         )
-
-
-def _check_revocations(
-    revocations: Sequence[Revocation],
-    types: Mapping[str, str],
-    servers: Collection[str],
-    limit: float,
-) -> None:
-    """Raise UserError for one that the fleet cannot have; ``types`` of workers by name."""
-    known = [*types, *servers, *sorted(set(types.values()))]
-    for each in revocations:
-        what = f"--revoke {each.who}"
-        if each.who not in known:
-            raise UserError(f"{what}: the plan's fleet has no such one; it has {', '.join(known)}")
-        if each.notice is not None and each.who in servers:
-            raise UserError(f"{what}: servers are on-demand and get no notice; leave notice= out")
-        if each.at >= limit:
-            raise UserError(
-                f"{what}@{each.at:g}s: training ends after {limit:g} s; raise --seconds"
-            )
 
 
 def _resume(kept: Path | None) -> str:
