@@ -127,8 +127,6 @@ class JobDemand:
     """Dollars per GPU and hour, by type."""
     ids: WholeNumbers
     """A number that each job keeps."""
-    model: WholeNumbers
-    """Jobs of the same number have the same rates and GPUs."""
 
     def __len__(self) -> int:
         return len(self.gpus)

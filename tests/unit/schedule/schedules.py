@@ -34,7 +34,6 @@ def demand(
         deadline=array("deadline", np.inf),
         costs=np.array(arrays.get("costs", [1.0] * len(counts)), dtype=float),
         ids=np.arange(size),
-        model=np.arange(size),
     )
 
 
