@@ -19,7 +19,8 @@ from stash.ui.charts.chart import Grid
 from stash.ui.page import Page
 
 SCHEMA = 1
-_MAX_OFFERS, _MAX_ADVISED = 60, 10
+_MAX_OFFERS = 60
+_MAX_ADVISED = 10
 _ASSUMED = {
     "boot": f"{BOOT:g} s",
     "fetch": f"{FETCH / 1e6:g} MB/s",
@@ -62,9 +63,14 @@ def market_page(trace: MarketTrace, source: str) -> Page:
 
 def _offer_facts(trace: MarketTrace, number: int) -> dict[str, Any]:
     only = trace.select_offers([number])
-    price, available, lasts = only.price, only.available, np.minimum(only.ends, trace.end) - only.at
-    known, seen, whole = ~np.isnan(price), ~np.isnan(available), float(lasts[only.is_watched].sum())
-    covered, looked = float(lasts[known].sum()), float(lasts[seen].sum())
+    price = only.price
+    available = only.available
+    lasts = np.minimum(only.ends, trace.end) - only.at
+    known = ~np.isnan(price)
+    seen = ~np.isnan(available)
+    whole = float(lasts[only.is_watched].sum())
+    covered = float(lasts[known].sum())
+    looked = float(lasts[seen].sum())
     return {
         **only.offers[0]._asdict(),
         "covered_seconds": covered,
@@ -94,12 +100,14 @@ def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
 
 def backtest_page(found: Backtest, source: str) -> Page:
     """A line for each policy."""
-    first, last = found.starts[0], found.starts[-1]
+    first = found.starts[0]
+    last = found.starts[-1]
     late = "" if found.deadline is None else f", each to be done in {format_span(found.deadline)}"
     in_time = [name for name, runs in found.runs.items() if not any(run.late for run in runs)]
     best = min(in_time or found.runs, key=found.mean)
     among = " of those that are never late" if 0 < len(in_time) < len(found.runs) else ""
-    least, base = found.mean(best), found.mean(found.reference)
+    least = found.mean(best)
+    base = found.mean(found.reference)
     sentence = f"{best} costs least{among} in the mean, {format_dollars(least)}"
     if best != found.reference:
         sentence += f" ({_against(found, least)} against {found.reference}, {format_dollars(base)})"
@@ -211,7 +219,9 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
 def advice_page(advice: MarketAdvice) -> Page:
     """Stay or move, why, what it saves, what starts it."""
     state = advice.state
-    market, prices, costs = state.market, state.prices, state.costs
+    market = state.market
+    prices = state.prices
+    costs = state.costs
     rows = tuple(
         (
             market.offers[each].name + (" (held)" if each == state.held else ""),

@@ -85,7 +85,8 @@ def advise_now(
     demand = demand_of(jobs, cluster, matrix, now)
     if not len(demand):
         raise UserError(f"none of these jobs can run on what {cluster.name} has free")
-    policy, here = POLICIES[name], [jobs[number] for number in demand.ids]
+    policy = POLICIES[name]
+    here = [jobs[number] for number in demand.ids]
     found = policy.rule(demand)
     # The next round's types; of equal priorities who runs there now stays.
     runs = demand.rates > 0
@@ -109,7 +110,8 @@ def advise_now(
     prices = {kind: price for kind, price in priced if price > _PRICED}
     answers = []
     for at, job in enumerate(here):
-        kind, share = types[at] if at in places else None, math.nan
+        kind = types[at] if at in places else None
+        share = math.nan
         if found.type_prices is not None:
             share = float(found.x[at].max() if kind is None else found.x[at, kind])
         nodes = tuple(cluster.nodes[node].name for node, _ in places.get(at, ()))
@@ -130,7 +132,8 @@ def _why(
     prices: Mapping[str, float],
     policy: JobPolicy,
 ) -> str:
-    rates, best = demand.rates[at], demand.best[at]
+    rates = demand.rates[at]
+    best = demand.best[at]
     if kind is not None:
         speed = f"{rates[kind] / best:.0%} of its best rate"
         name = cluster.types[kind]

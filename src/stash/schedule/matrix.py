@@ -15,7 +15,8 @@ import numpy as np
 from stash.schedule.records import Floats, JobDemand, LabCluster, QueuedJob, WholeNumbers
 
 RateOrigin = Literal["measured", "forecast", "data sheet", "given"]
-PACKED, SPREAD = 0, -1
+PACKED = 0
+SPREAD = -1
 """Instead of a number of nodes: as few as the gang fits into, and any more than that."""
 RESTART = 45.0
 """Seconds from the order to stop a job to its first step elsewhere, where no profile says."""
@@ -60,7 +61,9 @@ class RateTable:
     """The matrix for some jobs on one cluster: what policies and the simulator ask."""
 
     def __init__(self, jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> None:
-        self._jobs, self._types, self._matrix = jobs, cluster.types, matrix
+        self._jobs = jobs
+        self._types = cluster.types
+        self._matrix = matrix
         self._fewest = {
             (gpus, gpu): cluster.fewest_nodes(gpu, gpus)
             for gpus in {job.gpus for job in jobs}
@@ -76,7 +79,8 @@ class RateTable:
 
     def spread(self, job: int, kind: int, nodes: int) -> float | None:
         """The rate over that many nodes; ``None`` where it is unknown."""
-        one, gpu = self._jobs[job], self._types[kind]
+        one = self._jobs[job]
+        gpu = self._types[kind]
         if nodes <= self._fewest[one.gpus, gpu]:
             return float(self.packed[job, kind])
         known = self._matrix.rate(one.model, one.gpus, gpu, nodes)

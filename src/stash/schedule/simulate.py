@@ -72,11 +72,15 @@ class ScheduleRun:
         policy: JobPolicy,
         round_seconds: float,
     ) -> None:
-        self.jobs, self.cluster, self.policy = tuple(jobs), cluster, policy
+        self.jobs = tuple(jobs)
+        self.cluster = cluster
+        self.policy = policy
         self.round_seconds = round_seconds
         self.table = RateTable(jobs, cluster, matrix)
         self.packed = self.table.packed
-        lacking = [job.name for job, rates in zip(jobs, self.packed, strict=True) if not rates.any()]
+        lacking = [
+            job.name for job, rates in zip(jobs, self.packed, strict=True) if not rates.any()
+        ]
         if lacking:
             raise UserError(f"{lacking[0]} has no rate on any type of this cluster; leave it out")
         count, types = self.packed.shape
@@ -91,16 +95,20 @@ class ScheduleRun:
         self.kind = np.full(count, -1, dtype=np.int64)
         self.place: list[GangPlace] = [()] * count
         self.rate, self.began, self.since = np.zeros((3, count))
-        self.ends, self.finish = np.full(count, np.inf), np.full(count, np.nan)
+        self.ends = np.full(count, np.inf)
+        self.finish = np.full(count, np.nan)
         # Shares, time received since they were computed, and until when that is counted.
         self.x, self.received = np.zeros((2, count, types))
         self.counted = np.zeros(count)
-        self.served, self.productive = np.zeros((count, types)), np.zeros(types)
+        self.served = np.zeros((count, types))
+        self.productive = np.zeros(types)
         self.lost = {cause: np.zeros(types) for cause in CAUSES}
         self.free = FreeGpus(cluster)
         self.active: dict[int, None] = {}
         self.waiting: dict[int, None] = {}
-        self.now, self.allocated_at, self.changed = 0.0, -math.inf, True
+        self.now = 0.0
+        self.allocated_at = -math.inf
+        self.changed = True
         self.lines: list[list[int]] = [[] for _ in range(types)]
         """By type the jobs that wait for its GPUs, in order; those that have got some elsewhere stay in it."""
         self.queue: list[int] = []
@@ -128,17 +136,22 @@ class ScheduleRun:
         self.free.allocate(place)
         pause = float(self.table.restart[job]) if self.starts[job] else 0.0
         self.starts[job] += 1
-        self.kind[job], self.place[job], self.rate[job] = kind, place, rate
+        self.kind[job] = kind
+        self.place[job] = place
+        self.rate[job] = rate
         self.began[job] = self.counted[job] = self.now
         self.since[job] = self.now + pause
         self.ends[job] = self.since[job] + float(self.left[job]) / rate
 
     def stop(self, job: int) -> None:
         """Account for the time since it began, and take its GPUs."""
-        now, began = self.now, float(self.began[job])
+        now = self.now
+        began = float(self.began[job])
         working = min(float(self.since[job]), now)
-        worked, rate = now - working, float(self.rate[job])
-        kind, gpus = self.kind[job], float(self.gpus[job])
+        worked = now - working
+        rate = float(self.rate[job])
+        kind = self.kind[job]
+        gpus = float(self.gpus[job])
         at_rate = gpus * worked * rate / float(self.packed[job, kind])
         self.productive[kind] += at_rate
         self.lost["moves"][kind] += gpus * (working - began)
@@ -147,7 +160,9 @@ class ScheduleRun:
         self.received[job, kind] += now - self.counted[job]
         self.left[job] -= worked * rate
         self.free.release(self.place[job])
-        self.kind[job], self.place[job], self.ends[job] = -1, (), np.inf
+        self.kind[job] = -1
+        self.place[job] = ()
+        self.ends[job] = np.inf
 
     # Rounds
 
@@ -163,7 +178,8 @@ class ScheduleRun:
         self.objectives.append(found.objective)
         if found.order is not None:
             self.queue = jobs[found.order].tolist()
-        self.allocated_at, self.changed = self.now, False
+        self.allocated_at = self.now
+        self.changed = False
 
     def decide(self) -> None:
         """The beginning of a round: who runs, on which type, and where."""
@@ -178,7 +194,8 @@ class ScheduleRun:
         if is_due and (self.changed or self.policy.by_work):
             self.allocate(jobs)
         # Jobs on types, as entries j·T + t, in the order in which they are to run.
-        packed, x = self.packed[jobs], self.x[jobs]
+        packed = self.packed[jobs]
+        x = self.x[jobs]
         priority = priorities(x, self.received[jobs], self.round_seconds)
         allowed = packed > 0 if self.policy.fills else (packed > 0) & (x > 0)
         order = order_turns(priority, allowed, packed / packed.max(axis=1, keepdims=True))
@@ -232,7 +249,8 @@ class ScheduleRun:
             while self.ends.min() <= self.now:
                 job = int(self.ends.argmin())
                 self.stop(job)
-                self.finish[job], self.left[job] = self.now, 0.0
+                self.finish[job] = self.now
+                self.left[job] = 0.0
                 del self.active[job]
                 self.changed = True
             while self.arrival_time() <= self.now:

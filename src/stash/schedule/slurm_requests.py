@@ -119,7 +119,8 @@ def match_queue(
     ]
     numbers = {each.number: each for each in there}
     kinds = {node.name: node.gpu for node in cluster.nodes}
-    found, of_name = [], {}
+    found = []
+    of_name = {}
     for job in jobs:
         slurm = numbers.get(job.name)
         if slurm is None:

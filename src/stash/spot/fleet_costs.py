@@ -129,7 +129,8 @@ def all_fleets(wish: FleetWish) -> WeighedFleets:
 
 def cost_fleet(wish: FleetWish, fleets: WeighedFleets, at: int) -> CostedFleet:
     """One of the ``fleets`` as a record. It must have a finite time."""
-    seconds, pace = float(fleets.seconds[at]), fleets.progress
+    seconds = float(fleets.seconds[at])
+    pace = fleets.progress
     counts = {
         kind: int(count)
         for kind, count in zip(wish.pool.types, fleets.counts[at], strict=True)
@@ -153,7 +154,8 @@ def _chance_in_time(wish: FleetWish, seconds: float) -> float | None:
     if wish.deviation is None:
         return None
     start = wish.pool.start_seconds
-    training, left = seconds - start, wish.deadline_seconds - start
+    training = seconds - start
+    left = wish.deadline_seconds - start
     if left <= 0:
         return 0.0
     if wish.deviation == 0:

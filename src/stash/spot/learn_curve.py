@@ -202,10 +202,8 @@ def _explain_failure(name: str, what: str, do: Callable[[], T]) -> T:
 
 def _update_seconds(bench: _Bench, batch: int) -> float:
     """Of a gradient and its update, on this machine."""
-    server, order = (
-        Server(bench.job, bench.device),
-        iter(SampleOrder(bench.samples, bench.job.seed)),
-    )
+    server = Server(bench.job, bench.device)
+    order = iter(SampleOrder(bench.samples, bench.job.seed))
     server.apply(server.gradient(bench.data, order, batch))
     began = time.perf_counter()
     for _ in range(_TIMED):
@@ -215,7 +213,8 @@ def _update_seconds(bench: _Bench, batch: int) -> float:
 
 def _apply_seconds(server: Server) -> float:
     """Of one update on one core: the median of several, of gradients that are 0."""
-    threads, took = torch.get_num_threads(), []
+    threads = torch.get_num_threads()
+    took = []
     torch.set_num_threads(1)
     try:
         for _ in range(_APPLIED):

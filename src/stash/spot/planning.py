@@ -30,7 +30,8 @@ from stash.spot.run_records import LearnedCurve
 
 _MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
-_MAX, _SECONDS = 160, 10.0
+_MAX = 160
+_SECONDS = 10.0
 """Fleets whose risk is computed, and processor seconds, which many revocations take."""
 _RUNS = 400
 """Of each; those that may be chosen are played in full."""
@@ -100,7 +101,8 @@ def apply_timed_model(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
             "them and plan with --fleet"
         )
         return pool.model_copy(update={"notes": (*pool.notes, untimed)})
-    sure, spread = pool.uncertainty, fleet.spread
+    sure = pool.uncertainty
+    spread = fleet.spread
     if sure is not None and spread is not None:
         sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MAX_SPREAD))})
     return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
@@ -157,7 +159,8 @@ def _try_candidates(
 ) -> tuple[list[FleetPlan], float | None]:
     """Fleets with their risk, and the least bound of those that there was no time for, if any."""
     tried: list[FleetPlan] = []
-    least, began = math.inf, time.process_time()
+    least = math.inf
+    began = time.process_time()
     for bound, candidate in _candidates(plan):
         if bound >= least:
             break

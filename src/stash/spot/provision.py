@@ -65,7 +65,8 @@ def provision(wish: FleetWish) -> FleetPlan:
 def _demand_baseline(wish: FleetWish) -> Baseline:
     """The cheapest fleet of machines on demand, of types whose price there is known."""
     kinds = tuple(filter(None, map(make_on_demand, wish.pool.types)))
-    fleet, why = None, ""
+    fleet = None
+    why = ""
     if not any(kind.quota for kind in kinds):
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
     else:
@@ -97,8 +98,10 @@ def _runners_up(wish: FleetWish, chosen: CostedFleet, fleets: WeighedFleets) -> 
 
 def _looser_wishes(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
     """The nearest deadline with which something is feasible, if there is one."""
-    at, start = int(np.argmin(known.seconds)), wish.pool.start_seconds
-    seconds, dollars = known.seconds[at], known.dollars[at]
+    at = int(np.argmin(known.seconds))
+    start = wish.pool.start_seconds
+    seconds = known.seconds[at]
+    dollars = known.dollars[at]
     if math.isfinite(seconds):
         needed = math.ceil(start + (seconds - start) * wish.reserve)
         took = f"{seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
@@ -123,7 +126,8 @@ def _assumptions(wish: FleetWish, chosen: CostedFleet | None) -> Iterator[str]:
     seen = wish.pool.learned
     if seen is None:
         return
-    size, batch = sum(chosen.workers.values()), chosen.mean_batch
+    size = sum(chosen.workers.values())
+    batch = chosen.mean_batch
     if size > seen.most_workers:
         yield f"{size} workers are more than the {seen.most_workers} of the largest fleet that was replayed"
     if not seen.least_batch * (1 - _SAME) <= batch <= seen.most_batch * (1 + _SAME):

@@ -53,7 +53,8 @@ class Server:
     """The job's model and its optimizer, as they would be on the parameter servers."""
 
     def __init__(self, job: ElasticJob, device: torch.device) -> None:
-        self._job, self._device = job, device
+        self._job = job
+        self._device = device
         self.model = build_model(job).to(device).train()
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self._optimizer = build_optimizer(job, self.parameters)
@@ -103,7 +104,8 @@ def replay(
     DivergedError.
     """
     began = time.perf_counter()
-    server, order = Server(job, device), iter(SampleOrder(samples_of(data, "the job"), seed))
+    server = Server(job, device)
+    order = iter(SampleOrder(samples_of(data, "the job"), seed))
     torch.manual_seed(seed)
     kept = frozenset(np.geomspace(LOSS_WINDOW, updates, _POINTS).round().astype(int).tolist())
     recent: deque[tuple[float, int]] = deque(maxlen=LOSS_WINDOW)

@@ -25,7 +25,8 @@ from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, Typ
 
 CONFIDENCE = 0.9
 """Of what a fleet's chance would be without revocations, where no confidence is asked for."""
-RUNS, SEED = 10_000, 17
+RUNS = 10_000
+SEED = 17
 _NODES = 25
 """Draws of the uncertainty, evenly spread, where a mean is computed without runs."""
 _MAX_MARKS = 16_000_000
@@ -35,7 +36,8 @@ _MAX_LIVES = 100_000
 
 
 def _explain_band(band: InterruptionBand) -> str:
-    low, high = _share_of_month(band.low), _share_of_month(band.high)
+    low = _share_of_month(band.low)
+    high = _share_of_month(band.high)
     if band.low == band.high:
         return f"stated: {high}; taken as memoryless"
     return f"stated: {low} to {high}; taken as memoryless at the upper end"
@@ -102,7 +104,8 @@ def work_factors(plan: FleetPlan, count: int = _NODES) -> Array:
 
 def mean_dollars(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
     """Mean dollars of fleets that nobody revokes, paid until the deadline at most; ``hourly`` prices: [fleet]."""
-    start, factors = plan.pool.start_seconds, work_factors(plan)
+    start = plan.pool.start_seconds
+    factors = work_factors(plan)
     finite = np.where(np.isfinite(seconds), seconds, plan.deadline_seconds)
     paid = np.zeros_like(hourly)
     for factor in factors:
@@ -116,7 +119,8 @@ def _dollars_on_demand(plan: FleetPlan) -> float | None:
     fleet = next((each.fleet for each in plan.baselines if each.feasible), None)
     if fleet is None:
         return None
-    hourly, seconds = np.array([fleet.dollars / fleet.seconds * HOUR]), np.array([fleet.seconds])
+    hourly = np.array([fleet.dollars / fleet.seconds * HOUR])
+    seconds = np.array([fleet.seconds])
     return float(mean_dollars(plan, hourly, seconds)[0])
 
 
@@ -227,8 +231,11 @@ def revoked_runs(
     Returns seconds until all work is done, infinite where that is not before the deadline, and revocations until
     then: [run]. Moments in which some run's fleet changes are [run, moment].
     """
-    runs, whole = len(work), [count - 1 for count in speeds.shape]
-    moments, types, changes = [], [], []
+    runs = len(work)
+    whole = [count - 1 for count in speeds.shape]
+    moments = []
+    types = []
+    changes = []
     for number, (rate, count) in enumerate(zip(rates, whole, strict=True)):
         for born, gone in _lives(rate, count, deadline, runs, generator):
             for moment, change in ((np.minimum(born + join, gone), 1), (gone, -1)):
@@ -238,7 +245,8 @@ def revoked_runs(
     when = np.concatenate(moments, axis=1)
     order = np.argsort(when, axis=1)
     when = np.take_along_axis(when, order, axis=1)
-    kind, step = np.array(types)[order], np.array(changes)[order]
+    kind = np.array(types)[order]
+    step = np.array(changes)[order]
     # Of marks at one moment the joins may come first; clipped, such a sum lasts no time.
     there = tuple(
         np.clip(np.cumsum(np.where(kind == each, step, 0), axis=1), 0, most)
@@ -247,7 +255,8 @@ def revoked_runs(
     speed = speeds[there]
     until = np.concatenate([when[:, 1:], np.full((runs, 1), deadline)], axis=1)
     done = np.cumsum(speed * (until - when), axis=1)
-    rows, reached = np.arange(runs), (done >= work[:, None]).argmax(axis=1)
+    rows = np.arange(runs)
+    reached = (done >= work[:, None]).argmax(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         early = (done[rows, reached] - work) / speed[rows, reached]
     ends = np.where(done[:, -1] >= work, until[rows, reached] - early, np.inf)

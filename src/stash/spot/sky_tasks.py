@@ -91,7 +91,8 @@ def rented_place(
     cloud, _, named = infra.partition("/")
     region: str | None = named
     if cloud in KUBERNETES:
-        cloud, region = infra, None
+        cloud = infra
+        region = None
     elif not cloud or not region:
         raise UserError(
             f"--infra {infra!r}: workers reach the server by its private address, so all machines are rented in one "
@@ -183,7 +184,8 @@ def rent_script(
         for what, task in tasks.items()
     ]
     secrets = " ".join(_SECRETS)
-    launch, limit = "--yes --detach-run", []
+    launch = "--yes --detach-run"
+    limit = []
     if max_dollars is not None:
         bought = seconds_bought(plan, max_dollars)
         limit = [
@@ -191,14 +193,16 @@ def rent_script(
             f'STASH_END="$(($(date +%s) + {int(bought)}))"',
         ]
         launch += ' --env STASH_END="$STASH_END"'
-    workers, jobs = [], []
+    workers = []
+    jobs = []
     for number, kind in enumerate(plan.planned_workers, start=1):
         workers.append(f"{name}-worker{number}")
         jobs.append(
             f'sky jobs launch {launch} --name {workers[-1]} --secret-file {name}.env --env STASH_HEAD="$HEAD" '
             f"--env STASH_WORKER=worker{number} {shlex.quote(f'{name}-{kind.name}.yaml')}"
         )
-    follow, fetch = f"ssh {name} tail -n +1 -F {HERE}/events.jsonl", f"scp -r {name}:{HERE} ."
+    follow = f"ssh {name} tail -n +1 -F {HERE}/events.jsonl"
+    fetch = f"scp -r {name}:{HERE} ."
     end = (
         *(f"sky jobs cancel --yes --name {worker}" for worker in workers),
         f"sky down --yes {name}",
@@ -231,7 +235,8 @@ def _hourly_dollars(plan: FleetPlan) -> float:
 
 
 def _describe_price(plan: FleetPlan) -> str:
-    chosen, server = plan.chosen, plan.pool.server
+    chosen = plan.chosen
+    server = plan.pool.server
     assert chosen is not None
     servers = format_count(server.count, "server")
     workers = format_count(len(plan.planned_workers), "worker")

@@ -38,9 +38,13 @@ SPOT_LOGS = DocumentFile(
     documents.SPOT_LOG, SpotLog, SPOT_LOG_SCHEMA, ("stretches", "takeovers", "events")
 )
 
-read_model, read_plan = FLEET_MODELS.load, FLEET_PLANS.load
-save_curve, load_curve = CURVES.save, CURVES.load
-save_spot_log, load_spot_log, is_spot_log = SPOT_LOGS.save, SPOT_LOGS.load, SPOT_LOGS.is_one
+read_model = FLEET_MODELS.load
+read_plan = FLEET_PLANS.load
+save_curve = CURVES.save
+load_curve = CURVES.load
+save_spot_log = SPOT_LOGS.save
+load_spot_log = SPOT_LOGS.load
+is_spot_log = SPOT_LOGS.is_one
 is_fleet_plan = functools.partial(documents.begins_as, kind=documents.FLEET_PLAN)
 """Whether the file there begins as ``stash spot plan`` writes it; a plan of rentals has the same ending."""
 
@@ -89,10 +93,8 @@ def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
     if curve is not None and isinstance(data, dict):
         if "loss" in data:
             raise document.mistake(("loss",), "--curve says that; leave one of them out")
-        data["loss"], data["learned"] = (
-            curve.fitted.curve.model_dump(),
-            curve.learned_range.model_dump(),
-        )
+        data["loss"] = curve.fitted.curve.model_dump()
+        data["learned"] = curve.learned_range.model_dump()
         data.setdefault("exchange_bytes", float(curve.parameter_bytes))
         if isinstance(data.get("server"), dict):
             data["server"].setdefault("apply_seconds", curve.apply_seconds)

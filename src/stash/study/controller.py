@@ -127,7 +127,8 @@ class StudyController:
 
     def _finish(self, running: _Running) -> None:
         """Take what a cell has left; until that is done it counts as running, should somebody interrupt."""
-        cell, submission = running.cell, running.submission
+        cell = running.cell
+        submission = running.submission
         code = exit_code(self._folder(cell))
         unfetched = (
             fetch_profile(self.programs, submission.fetch)
@@ -147,9 +148,11 @@ class StudyController:
             self.leases.release(submission.lease)
 
     def _record(self, running: _Running, found: CellJudgement) -> None:
-        cell, now = running.cell, self.programs.now()
+        cell = running.cell
+        now = self.programs.now()
         artefact = note = ""
-        seconds, price = max(0.0, now - running.began), cell.dollars_per_hour
+        seconds = max(0.0, now - running.began)
+        price = cell.dollars_per_hour
         dollars = None if price is None else price * seconds / HOUR
         if found.ending == "done":
             try:
@@ -197,7 +200,8 @@ class StudyController:
 
     def _start(self) -> None:
         for cell in list(self._pending):
-            place, lease = cell.place.name, self._submissions[cell.id].lease
+            place = cell.place.name
+            lease = self._submissions[cell.id].lease
             there = {each.cell.place.name for each in self._running.values()}
             if cell.lane in self._running or (place not in self._places and place in there):
                 continue  # of a new place it has yet to be seen if anything works there
@@ -227,7 +231,8 @@ class StudyController:
         return None
 
     def _begin(self, cell: Cell) -> None:
-        submission, folder = self._submissions[cell.id], self._folder(cell)
+        submission = self._submissions[cell.id]
+        folder = self._folder(cell)
         running = _Running(cell, submission, self.programs.now())
         program = submission.command[0]
         if not self.programs.has(program):
@@ -290,4 +295,3 @@ class StudyController:
 
     def _folder(self, cell: Cell) -> CellFolder:
         return self.folder.cell(cell.id)
-

@@ -56,7 +56,8 @@ def page(
         for cell in reading.cells
         if (standing := reading.standings[cell.id]).why
     )
-    where, table = f"Profiles are in {results}.", whole_table(reading, found, files or {})
+    where = f"Profiles are in {results}."
+    table = whole_table(reading, found, files or {})
     chapters += [
         Chapter("table", "Everything measured", label="Table", text=where, grids=(table,)),
         Chapter(
@@ -84,7 +85,8 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
     for word, field in (("Fastest", "seconds_per_million"), ("Cheapest", "dollars_per_million")):
         best: dict[str, StudyResult] = {}
         for each in found:
-            value, first = getattr(each, field), best.get(each.cell.workload)
+            value = getattr(each, field)
+            first = best.get(each.cell.workload)
             if value is not None and (first is None or value < getattr(first, field)):
                 best[each.cell.workload] = each
         places = Counter(each.cell.column_name for each in best.values())
@@ -130,13 +132,15 @@ def whole_table(
         at = cell.row_name, cell.column_name
         if at in rows:
             continue
-        result, state = results.get(at), missing_word(reading.standings[cell.id].state)
+        result = results.get(at)
+        state = missing_word(reading.standings[cell.id].state)
         measured: tuple[str, ...] = (state, *(UNKNOWN for _ in head[5:]))
         if result is not None:
             links[len(rows), head.index("profile")] = profiles = tuple(
                 _link(reading, each, files) for each in result.cells
             )
-            speed, dollars = result.samples_per_second, result.dollars_per_million
+            speed = result.samples_per_second
+            dollars = result.dollars_per_million
             measured = (
                 "done",
                 " ".join(each.text for each in profiles),

@@ -40,7 +40,8 @@ def find_places(file: StudyFile, catalog: Catalog) -> tuple[StudyPlace, ...]:
 
 
 def _place(file: StudyFile, number: int, target: StudyTarget, catalog: Catalog) -> StudyPlace:
-    price, source = target.price, f"as given in {file.path.name}"
+    price = target.price
+    source = f"as given in {file.path.name}"
     if not isinstance(target, SkyTarget | EmulatedTarget) or target.instance is None:
         name = "this machine"
         if isinstance(target, SlurmTarget):

@@ -15,7 +15,8 @@ from stash.market.replaying import UncoveredError, check_parts, play
 from tests.support.small_markets import FREE, START, job, offer, small, trace
 from tests.unit.market.test_leases import AWS
 
-A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
+A = offer("p3@us-east-1a")
+B = offer("p3@us-east-1b")
 FIXED = offer("p3@us-east-1z", "on-demand")
 HOUR = 3600.0
 NAMES = (
@@ -27,7 +28,8 @@ NAMES = (
 
 
 def piece(draw, last):
-    found, at = [], 0.0
+    found = []
+    at = 0.0
     while at < last:
         found.append((at, float(draw(st.integers(5, 80))), draw(st.sampled_from([1, 1, 1, 0]))))
         at += draw(st.integers(10, 300)) * 60

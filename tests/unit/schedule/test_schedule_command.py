@@ -205,7 +205,8 @@ def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays():
 
 
 def test_a_requeued_job_is_changed_once_slurm_lets_it():
-    tries, asked = [], list[tuple[str, ...]]()
+    tries = []
+    asked = list[tuple[str, ...]]()
 
     def slurm(words):
         if words[1] == "update" and len(tries) < 2:

@@ -98,7 +98,8 @@ def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with():
 
 @st.composite
 def queues(draw: st.DrawFn) -> JobDemand:
-    jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    jobs = draw(st.integers(1, 6))
+    types = draw(st.integers(1, 3))
     speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5])
     rates = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
     rates = [[1.0, *row[1:]] if not any(row) else row for row in rates]

@@ -98,7 +98,8 @@ def _lbfgs(parameters):
 
 
 def test_an_optimizer_that_needs_a_closure_is_refused_wherever_it_is_made():
-    job, sentence = _job(_lbfgs), "LBFGS, computes losses itself .* take SGD, Adam"
+    job = _job(_lbfgs)
+    sentence = "LBFGS, computes losses itself .* take SGD, Adam"
     for make in (
         check_optimizer,
         lambda job: ParameterShard(job, 0, 1),

@@ -51,7 +51,9 @@ class _Fleet:
     """One server and one worker; a checkpoint is written once ``disk`` has been asked so often."""
 
     def __init__(self, folder, disk):
-        self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
+        self._wishes = folder / WISHES
+        self._disk = disk
+        self._asked = 0
         self._coming: list[tuple[str, bool, Any]] = [
             ("server1", True, (("", 1), 0, ())),
             ("worker1", True, None),
@@ -86,11 +88,13 @@ class _Fleet:
 
     def changes(self, seconds):
         time.sleep(0.001)
-        coming, self._coming = self._coming, []
+        coming = self._coming
+        self._coming = []
         return coming
 
     def end_hanging(self):
-        hanging, self.hanging = self.hanging, []
+        hanging = self.hanging
+        self.hanging = []
         return hanging
 
     def kill(self, name):

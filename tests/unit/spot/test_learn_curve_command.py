@@ -122,7 +122,8 @@ def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(typed):
     Path("pool.yaml").write_text(text)
     words = f"plan --pool pool.yaml --curve big.curve.json {WISH}"
     typed(f"{words} -o p.json")
-    pool, curve = json.loads(Path("p.json").read_text())["pool"], learned_curve()
+    pool = json.loads(Path("p.json").read_text())["pool"]
+    curve = learned_curve()
     assert pool["exchange_bytes"] == curve.parameter_bytes
     assert pool["server"]["apply_seconds"] == curve.apply_seconds
     assert pool["learned"]["most_workers"] == curve.learned_range.most_workers

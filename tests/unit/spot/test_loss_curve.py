@@ -125,7 +125,8 @@ def test_two_equally_fast_workers_have_an_imbalance_of_at_least_071_and_one_alon
 
 def test_updates_to_a_loss_invert_equation_3():
     # (1000 - 100) * sqrt(4) / (j + 100) + 0.5 at j = 800: 2.5
-    batch, workers = np.array(100.0), np.array(4.0)
+    batch = np.array(100.0)
+    workers = np.array(4.0)
     assert updates_to(CURVE, 2.5, batch, workers) == pytest.approx(800)
     # the slope is 0
     assert updates_to(CURVE, 2.5, np.array(1000.0), workers) == math.inf

@@ -49,7 +49,8 @@ def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_li
         each for each in offers() if each.instance.gpu_count or each.instance.name == "m5.xlarge"
     )
     pool = planned(quotas={"p3.2xlarge": 2}, offers=m5).pool
-    kind, size = pool.types[0], 102_228_128
+    kind = pool.types[0]
+    size = 102_228_128
     share = reached_share("tcp")
     network = min(312.5e6, 156.25e6) * share.value  # the worker's 2.5 Gbit/s, the server's 1.25
     assert pool.server.bytes_per_second == pytest.approx(156.25e6 * share.value)

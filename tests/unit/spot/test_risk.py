@@ -61,7 +61,9 @@ def test_a_band_counts_with_its_upper_end():
 def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects():
     # The age of a renewed memoryless machine is exponential, and it works from the age of ``join`` on: the expected
     # share of the time since then is e^(−λ · join). P(work by t ≥ u), averaged over u evenly, is that share too.
-    rate, join, deadline = 1 / 3600, 120.0, 10_000.0
+    rate = 1 / 3600
+    join = 120.0
+    deadline = 10_000.0
     most = 2 * (deadline - join)
     works = most * (np.arange(10_000) + 0.5) / 10_000
     draw = np.random.default_rng(3)
@@ -73,7 +75,8 @@ def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects():
 
 
 def test_without_revocations_a_run_takes_what_was_predicted():
-    work, draw = np.array([1.0, 4.0, 99.0]), np.random.default_rng(1)
+    work = np.array([1.0, 4.0, 99.0])
+    draw = np.random.default_rng(1)
     seconds, revocations = revoked_runs(TWO, [0.0], 5.0, work, 30, draw)
     assert seconds.tolist() == [5.5, 7.0, math.inf]
     assert revocations.tolist() == [0, 0, 0]
@@ -81,7 +84,8 @@ def test_without_revocations_a_run_takes_what_was_predicted():
 
 def test_speeds_of_parts_are_those_of_such_fleets():
     wish = FleetWish(published_pool(), 0.7, 4200)
-    one, two = wish.pool.types[0].name, wish.pool.types[2].name
+    one = wish.pool.types[0].name
+    two = wish.pool.types[2].name
     found = part_speeds(wish, {one: 1, two: 2})
     assert found[0] == pytest.approx(part_speeds(wish, {two: 2}))
     assert found.shape == (2, 3)

@@ -38,7 +38,9 @@ class _Ground:
     """Runs as long as there are steps left; each says something on the tape."""
 
     def __init__(self, folder, steps):
-        self.events, self.steps, self.asked = folder / EVENTS, steps, list[tuple[str, str]]()
+        self.events = folder / EVENTS
+        self.steps = steps
+        self.asked = list[tuple[str, str]]()
         self.killed_by: int | None = 1
 
     def start(self): ...

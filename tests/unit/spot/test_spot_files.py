@@ -134,7 +134,8 @@ def test_the_log_of_a_real_run_of_the_first_schema_is_still_read():
 def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_again(
     tmp_path,
 ):
-    log, file = load_spot_log(GOLDEN), tmp_path / "job.spotlog.json"
+    log = load_spot_log(GOLDEN)
+    file = tmp_path / "job.spotlog.json"
     save_spot_log(log, file)
     assert load_spot_log(file) == log
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -19,7 +19,8 @@ SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
 
 @pytest.mark.parametrize("at", [5, 62, 125, 190, 239])
 def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(tmp_path, at):
-    whole, world = FakeWorld(), DeadOnKill()
+    whole = FakeWorld()
+    world = DeadOnKill()
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
     run(study(LOCAL, tmp_path / "whole"), whole)
@@ -83,7 +84,8 @@ def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path):
     def vanished(cell):
         raise StoreError("s3://bucket cannot be reached")
 
-    file, notes = study(LOCAL, tmp_path), []
+    file = study(LOCAL, tmp_path)
+    notes = []
     run(file, FakeWorld(), notes=notes, keep=vanished)
     assert states(file) == ["done"] * 4
     assert any(

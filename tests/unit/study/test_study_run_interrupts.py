@@ -111,7 +111,8 @@ def lines_of(fate):
 def test_ctrl_c_anywhere_leaves_nothing_running_and_loses_nothing(fate: str, where: float) -> None:
     line = 1 + int(where * (lines_of(fate) - 1))
     with tempfile.TemporaryDirectory() as folder:
-        file, world = study(SKY, Path(folder)), FATES[fate]()
+        file = study(SKY, Path(folder))
+        world = FATES[fate]()
         interrupted, _ = interrupted_run(file, world, line)
         assert interrupted
         nothing_left(world)

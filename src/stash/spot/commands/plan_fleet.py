@@ -17,7 +17,9 @@ from stash.ui.options import Options, argument, json_flag, option
 if TYPE_CHECKING:
     from stash.spot.fleet_records import FleetPlan, InterruptionBand
 
-_JOB, _MAY, _WISH = "The job, from a profile and a curve", "Machines to consider", "Goal"
+_JOB = "The job, from a profile and a curve"
+_MAY = "Machines to consider"
+_WISH = "Goal"
 _REVOCATIONS = "Revocations"
 
 
@@ -113,7 +115,8 @@ def plan(options: FleetPlanOptions) -> None:
     from stash.spot.planning import plan_with_revocations
     from stash.spot.risk import can_keep_wish
 
-    json, pool = options.json, options.pool
+    json = options.json
+    pool = options.pool
     target = None if options.output is None else output_file(options.output, "job", ".plan.json")
     found = _plan_profile(options) if pool is None else _plan_pool(options, pool)
     bands = stated_bands(found, options.interruptions)

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from stash.spot.run_records import SpotEvent
     from stash.spot.train.run_orders import TrainingOrders
 
-_SECONDS, _EVERY_SECONDS = 60.0, 20.0
+_SECONDS = 60.0
+_EVERY_SECONDS = 20.0
 """How long a rehearsal trains, and between checkpoints, unless that is given."""
 RunPlace = Literal["cloud", "local"]
 RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "local": "local"}
-_RENTED, _HERE = "Machines to rent (--on cloud)", "Training here (--on local)"
+_RENTED = "Machines to rent (--on cloud)"
+_HERE = "Training here (--on local)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +134,8 @@ def _rent(options: RunOptions) -> None:
             "name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes); to train here, "
             "add --on local"
         )
-    plan, work = read_plan(options.plan), Path.cwd().resolve()
+    plan = read_plan(options.plan)
+    work = Path.cwd().resolve()
     check_prices(plan, date.today())
     place = rented_place(plan, options.infra, options.checkpoint_url, load_catalog())
     script = rent_script(plan, place, job_in(work, options.job), work, options.max_dollars)
@@ -178,7 +181,8 @@ def _rehearse(options: RunOptions) -> None:
     from stash.spot.spot_files import read_plan
     from stash.spot.train.actors import require_ray
 
-    job, kept = options.job, options.checkpoint_dir
+    job = options.job
+    kept = options.checkpoint_dir
     limit = options.seconds or _SECONDS
     revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(options.plan)
@@ -276,7 +280,8 @@ def guard(options: GuardOptions) -> None:
     from stash.spot.sync.notice_guard import NodeGuard
 
     require_linux("stash spot guard")
-    place, command = options.folder.resolve(), list(options.command)
+    place = options.folder.resolve()
+    command = list(options.command)
     place.mkdir(parents=True, exist_ok=True)
     watch = NoticeWatch(notice_services(Path("/")))
     raise typer.Exit(NodeGuard(command, place, _say).run(watch))

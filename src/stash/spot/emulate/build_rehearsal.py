@@ -35,7 +35,8 @@ def rehearsal_orders(
         raise UserError(
             "the plan chose no fleet; plan again with a looser --deadline, --loss or --quota"
         )
-    count, job = plan.pool.server.count, load_job(where)
+    count = plan.pool.server.count
+    job = load_job(where)
     try:
         list_parts(build_model(job), count)
         Trainer(job, count, job.batch, devices_here(1)).gradients(DataLease(0, job.batch))

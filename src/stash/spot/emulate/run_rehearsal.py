@@ -52,7 +52,8 @@ class TrainingBackend:
     """The head of a training, with all of its actors on this machine."""
 
     def __init__(self, orders: TrainingOrders, folder: Path) -> None:
-        self._folder, self._orders = folder, orders
+        self._folder = folder
+        self._orders = orders
         self._head: Started | None = None
 
     def start(self) -> None:
@@ -121,8 +122,10 @@ class Rehearsal:
         overdue: float = _OVERDUE,
     ) -> None:
         """``listener`` gets every event as it happens; a head that lasts ``overdue`` seconds too long is given up."""
-        self._backend, self._listener = backend, listener
-        self._events, self._updates = Tail(folder / EVENTS), Tail(folder / UPDATES)
+        self._backend = backend
+        self._listener = listener
+        self._events = Tail(folder / EVENTS)
+        self._updates = Tail(folder / UPDATES)
         self._wishes = folder / WISHES
         self._coming = list(revocations)
         self._leaving: list[tuple[float, list[str]]] = []
@@ -139,7 +142,8 @@ class Rehearsal:
 
     def run(self) -> Account:
         """Run until the head ends; an interruption lets it save everything first. Raises StashError."""
-        reason, died = Account.reason, False
+        reason = Account.reason
+        died = False
         try:
             try:
                 self._backend.start()
@@ -154,7 +158,8 @@ class Rehearsal:
                 self._read_events()
                 raise
             self._read_events()
-            reason, died = _explain_death(self._backend.status(), self._backend.head_output()), True
+            reason = _explain_death(self._backend.status(), self._backend.head_output())
+            died = True
         finally:
             self._backend.close()
             rows = self._updates.read_new_rows()
@@ -225,7 +230,8 @@ def read_account(
     for message in messages:
         if message["what"] == "ended":
             books = LeaseBooks.model_validate(message["books"])
-            reason, loss = message["reason"], message["loss"]
+            reason = message["reason"]
+            loss = message["loss"]
             told = {"reason": reason, "loss": loss, "books": books}
         elif message["what"] == "failed":
             told = {"reason": message["why"], "exit_code": message["exit_code"]}

@@ -112,7 +112,8 @@ def solve_exactly(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
 
     As sub-fleets are needed anyway, the whole lattice costs no more than its largest fleet.
     """
-    counts, shape = lattice(limits), tuple(limit + 1 for limit in limits)
+    counts = lattice(limits)
+    shape = tuple(limit + 1 for limit in limits)
     strides = np.array([math.prod(shape[kind + 1 :]) for kind in range(len(shape))])
     sizes = counts.sum(axis=1)
     queue = np.zeros((len(counts), len(network.demands)))

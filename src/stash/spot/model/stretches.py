@@ -63,7 +63,8 @@ def _lives(updates: SpotUpdates) -> dict[str, tuple[float, float]]:
 
 def outages(events: Sequence[SpotEvent], end: float) -> list[tuple[float, float]]:
     """Times in which a server was missing, from the last update before it was missed."""
-    found, since = [], None
+    found = []
+    since = None
     for event in events:
         if event.what == "server lost" and since is None:
             since = event.at

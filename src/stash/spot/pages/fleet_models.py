@@ -91,9 +91,11 @@ _ENDS = {
 
 def page_of_curve(curve: LearnedCurve) -> Page:
     """How sure updates to a loss are, on what that rests, and every replay."""
-    fitted, seen = curve.fitted, curve.learned_range
+    fitted = curve.fitted
+    seen = curve.learned_range
     took = sum(each.seconds for each in curve.replays)
-    first, last = fitted.curve.levels[0], fitted.curve.levels[-1]
+    first = fitted.curve.levels[0]
+    last = fitted.curve.levels[-1]
     levels = (
         f"N to {first.workers_exponent:.2f} and bw to {first.batch_exponent:.2f} at {first.loss:.3g}, "
         f"{last.workers_exponent:.2f} and {last.batch_exponent:.2f} at {last.loss:.3g}"

@@ -33,7 +33,8 @@ def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
 
 def page(plan: FleetPlan, source: str) -> Page:
     """What to rent, what it costs against other ways to choose, and what revocations do."""
-    chosen, risk = plan.chosen, plan.risk
+    chosen = plan.chosen
+    risk = plan.risk
     sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
     facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{sure}"),)
     if chosen is not None:
@@ -154,7 +155,8 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
 def _risk_rows(plan: FleetPlan, risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
     how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
-    cost, arm = risk.dollars, risk.dollars.half_width
+    cost = risk.dollars
+    arm = risk.dollars.half_width
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
     share = chance_in_time(plan)
     with_them = "unknown with them" if share is None else f"{_share(share)} with them"

@@ -27,11 +27,9 @@ _PLACES = {"testbed": "an emulated cluster"}
 
 def page(log: SpotLog, source: str = "") -> Page:
     """Who was there, how fast it went and how far; and everything that happened."""
-    rates, began, books = (
-        _rates(log),
-        log.updates.seconds[0] if log.updates.seconds else None,
-        log.books,
-    )
+    rates = _rates(log)
+    began = log.updates.seconds[0] if log.updates.seconds else None
+    books = log.books
     slower = f", {log.slower:g} times slower than planned" if log.slower != 1 else ""
     observed = rates["updates_per_second"]
     speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
@@ -118,11 +116,13 @@ def _after(seconds: float | None) -> str:
 
 def losses(log: SpotLog) -> Chart | Blank:
     """The loss's running mean over time, and the goal."""
-    name, title = "losses", "Loss"
+    name = "losses"
+    title = "Loss"
     points = _running(log)
     if len(points) < 2:
         return Blank(name, title, f"fewer than two means of {log.loss_window} losses are known")
-    end, goal = points[-1][0], log.goal_loss
+    end = points[-1][0]
+    goal = log.goal_loss
     scale = span_scale(end)
     observed = PlotCurve(
         "contention", tuple(PlotPoint(at, loss) for at, loss in points), line=True, dots=False
@@ -210,10 +210,8 @@ def document(log: SpotLog) -> dict[str, Any]:
 
 def _rates(log: SpotLog) -> dict[str, float | None]:
     """Of the whole run: updates per second, as observed, and as predicted of the fleets that it had."""
-    made, seconds = (
-        sum(each.updates for each in log.stretches),
-        sum(each.stop - each.start for each in log.stretches),
-    )
+    made = sum(each.updates for each in log.stretches)
+    seconds = sum(each.stop - each.start for each in log.stretches)
     known = [
         each.predicted * (each.stop - each.start)
         for each in log.stretches

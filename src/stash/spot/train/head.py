@@ -39,7 +39,8 @@ DESERTED_SECONDS = 1800.0
 """Without any worker, until a rented head ends too, and its machine with it: nobody may be left who would end it."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
-_GRACE, _END_SECONDS = 15.0, 90.0
+_GRACE = 15.0
+_END_SECONDS = 90.0
 """Seconds at the end that workers have to leave, and for a server's successor and what others left undone."""
 _END_TRIES = 3
 """Times that a last checkpoint is begun again because a server went."""
@@ -49,8 +50,10 @@ class TrainingHead:
     """One training, from the first actor to the last."""
 
     def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
-        self._orders, self._fleet = orders, fleet
-        self._folder, self._wishes = folder, Tail(folder / WISHES)
+        self._orders = orders
+        self._fleet = fleet
+        self._folder = folder
+        self._wishes = Tail(folder / WISHES)
         # before the clock is read: the first answer may take seconds
         since = float(fleet.ask("seconds"))
         self._zero = time.monotonic() - since
@@ -59,7 +62,9 @@ class TrainingHead:
         """Of the servers that are there."""
         self._workers: dict[str, WorkerPlace] = {}
         """All there ever were, by name."""
-        self._joined, self._ended, self._replaced = set[str](), set[str](), set[str]()
+        self._joined = set[str]()
+        self._ended = set[str]()
+        self._replaced = set[str]()
         """Who of them trained, who is gone, and instead of whom another one was asked for."""
         self._seen = dict.fromkeys(("servers", "workers"), time.monotonic())
         """When all servers, and any worker, were last there."""
@@ -244,7 +249,8 @@ class TrainingHead:
         return mean_loss(known) if len(known) == LOSS_WINDOW else None
 
     def _end_reason(self) -> str | None:
-        orders, loss = self._orders, self.running_loss
+        orders = self._orders
+        loss = self.running_loss
         now = time.monotonic()
         if self._has_servers():
             self._seen["servers"] = now

@@ -181,7 +181,8 @@ class LeaseLedger:
         pieces = [
             piece for gap in self._done.gaps(self.issued) for piece in cut_range(*gap, edges, most)
         ]
-        self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
+        self._waiting = [DataLease(*piece) for piece in pieces]
+        self._out = {}
         self._tried.update(self._waiting)
         return before.samples - _held_by_all([before, self._done], self.issued).samples
 
@@ -214,7 +215,8 @@ class LeaseLedger:
 
 def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
     missing = sorted(gap for spans in applied for gap in spans.gaps(end))
-    found, at = Spans(), 0
+    found = Spans()
+    at = 0
     for start, stop in [*missing, (end, end)]:
         if at < start:
             found.add(at, start)

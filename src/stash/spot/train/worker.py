@@ -150,7 +150,8 @@ class Trainer:
     ) -> None:
         """``batch``: samples of a lease, which ``devices`` share; without any the processor has all of them."""
         self._devices = tuple(devices) or (torch.device("cpu"),)
-        self._job, self.feed = job, LeaseFeed(job, math.ceil(batch / len(self._devices)))
+        self._job = job
+        self.feed = LeaseFeed(job, math.ceil(batch / len(self._devices)))
         self._models = [build_model(job) for _ in self._devices]
         named = list_parts(self._models[0], servers)
         for model, device in zip(self._models, self._devices, strict=True):
@@ -226,7 +227,8 @@ def devices_here(gpus: int) -> list[torch.device]:
 
 def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, secret: bytes) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
-    done, report = 0, None
+    done = 0
+    report = None
     for links in _connections(trainer, coordinator, secret, name):
         try:
             trainer.load(links.pull())
