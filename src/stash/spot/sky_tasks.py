@@ -309,7 +309,12 @@ def _server_task(
     folder = HERE
     if place.checkpoints is not None:
         # MOUNT: a file is in the bucket when it is closed (MOUNT_CACHED uploads later)
-        bucket, inside = _split_bucket(place.checkpoints)
+        # A bucket, and the folder in it: SkyPilot mounts whole buckets alone
+        # (``Storage._validate_source``).
+        scheme, _, path = place.checkpoints.partition("://")
+        parts = [part for part in path.split("/") if part]
+        own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
+        bucket, inside = f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])
         task["file_mounts"] = {f"~/{_MOUNTED}": {"source": bucket, "mode": "MOUNT"}}
         folder = f"{_MOUNTED}/{inside}" if inside else _MOUNTED
     return {**task, "run": _server_run(plan, folder, job)}
@@ -406,11 +411,3 @@ def _senders_at_once(plan: FleetPlan) -> int:
 def _two_buffers(plan: FleetPlan) -> float:
     """Bytes that one more sender takes: ``trays_of`` of ``spot/train/server``."""
     return 2 * plan.pool.exchange_bytes / plan.pool.server.count
-
-
-def _split_bucket(url: str) -> tuple[str, str]:
-    """A bucket, and the folder in it: SkyPilot mounts whole buckets alone (``Storage._validate_source``)."""
-    scheme, _, path = url.partition("://")
-    parts = [part for part in path.split("/") if part]
-    own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
-    return f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])

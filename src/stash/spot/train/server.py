@@ -310,7 +310,20 @@ class ShardServer:
             self._check(head, worker)  # no buffer before something is asked that makes sense
             try:
                 with self._tray() as tray:
-                    self._answer(link, head, tray)
+                    outcome = FrameKind.PARAMETERS
+                    link.settimeout(STALL_SECONDS)
+                    if head.message is FrameKind.PUSH:
+                        with self._receiving:
+                            send_head(link, FrameKind.SEND, head.lease, head.version)
+                            receive_tray(link, head, tray)
+                        outcome, version = self._shard.apply_gradients(head.lease, tray, tray)
+                    else:
+                        version = self._shard.copy_parameters(tray)
+                    with self._sending:
+                        send_head(link, outcome, head.lease, version, len(tray.bytes))
+                        send_bytes(link, tray.bytes)
+                        drain(link)
+                    link.settimeout(None)
             except (OSError, StashError):
                 raise
             except (
@@ -335,22 +348,6 @@ class ShardServer:
                 yield tray
             finally:
                 self._free.append(tray)
-
-    def _answer(self, link: socket.socket, head: FrameHead, tray: TensorBuffer) -> None:
-        outcome = FrameKind.PARAMETERS
-        link.settimeout(STALL_SECONDS)
-        if head.message is FrameKind.PUSH:
-            with self._receiving:
-                send_head(link, FrameKind.SEND, head.lease, head.version)
-                receive_tray(link, head, tray)
-            outcome, version = self._shard.apply_gradients(head.lease, tray, tray)
-        else:
-            version = self._shard.copy_parameters(tray)
-        with self._sending:
-            send_head(link, outcome, head.lease, version, len(tray.bytes))
-            send_bytes(link, tray.bytes)
-            drain(link)
-        link.settimeout(None)
 
 
 def assemble_model(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
