@@ -26,8 +26,8 @@ from stash.core.membership import TOKEN
 from stash.core.records.base import utc_now
 from stash.core.version import __version__
 from stash.spot.emulate.build_rehearsal import Revocation
+from stash.spot.emulate.takeovers import takeovers
 from stash.spot.fleet_records import FleetPlan
-from stash.spot.model.stretches import outages, stretches, takeovers
 from stash.spot.run_records import (
     LOSS_WINDOW,
     LeaseBooks,
@@ -251,7 +251,6 @@ def spot_log(
     """
     account, (path, job, on) = rehearsal.account, named
     times = account.updates.seconds
-    missing = outages(account.events, times[-1] if times else 0.0)
     return SpotLog(
         stash_version=__version__,
         created=utc_now(),
@@ -264,7 +263,6 @@ def spot_log(
         seconds=times[-1] - times[0] if len(times) > 1 else None,
         loss=account.loss,
         loss_window=LOSS_WINDOW,
-        stretches=stretches(account.updates, rehearsal.types, missing),
         takeovers=takeovers(account.events, account.updates),
         events=account.events,
         updates=account.updates,

@@ -210,15 +210,17 @@ def document(log: SpotLog) -> dict[str, Any]:
 
 def _rates(log: SpotLog) -> dict[str, float | None]:
     """Of the whole run: updates per second, as observed, and as predicted of the fleets that it had."""
-    made = sum(each.updates for each in log.stretches)
-    seconds = sum(each.stop - each.start for each in log.stretches)
+    made, seconds = len(log.updates.seconds) - 1, log.seconds
+    if log.stretches:
+        made = sum(each.updates for each in log.stretches)
+        seconds = sum(each.stop - each.start for each in log.stretches)
     known = [
         each.predicted * (each.stop - each.start)
         for each in log.stretches
         if each.predicted is not None
     ]
-    whole = seconds > 0 and len(known) == len(log.stretches)
+    whole = bool(known) and len(known) == len(log.stretches)
     return {
-        "updates_per_second": made / seconds if seconds > 0 else None,
-        "predicted_updates_per_second": sum(known) / seconds if whole else None,
+        "updates_per_second": made / seconds if seconds else None,
+        "predicted_updates_per_second": sum(known) / seconds if whole and seconds else None,
     }
