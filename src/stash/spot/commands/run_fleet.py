@@ -9,21 +9,30 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from stash.api import NoticeWatch, load_catalog, notice_services, print_answer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
+from stash.core.imports import missing_package
+from stash.core.interrupts import REQUESTS, interrupted_by, postpone_requests, require_linux
+from stash.core.output_files import output_file
 from stash.core.printable import print_note, print_written, printable, printable_line
+from stash.core.secrets import mask_text
+from stash.spot.fleet_records import FleetPlan
+from stash.spot.pages.run_report import line, page
+from stash.spot.run_records import SPOT_LOG_SUFFIX, SpotEvent
+from stash.spot.spot_files import read_plan, save_spot_log
+from stash.spot.sync.notice_guard import NodeGuard
+from stash.spot.train.run_orders import TrainingOrders
 from stash.ui.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from stash.spot.emulate.run_rehearsal import Rehearsal
-    from stash.spot.fleet_records import FleetPlan
-    from stash.spot.run_records import SpotEvent
-    from stash.spot.train.run_orders import TrainingOrders
 
 _SECONDS = 60.0
 _EVERY_SECONDS = 20.0
@@ -122,12 +131,7 @@ def run(options: RunOptions) -> None:
 
 def _rent(options: RunOptions) -> None:
     """Print the script that rents the plan's machines; with ``--rent``, run it once the user agrees."""
-    from datetime import date
-
-    from stash.api import load_catalog
-    from stash.core.secrets import mask_text
     from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
-    from stash.spot.spot_files import read_plan
 
     if options.infra is None:
         raise UserError(
@@ -141,8 +145,6 @@ def _rent(options: RunOptions) -> None:
     script = rent_script(plan, place, job_in(work, options.job), work, options.max_dollars)
     if options.rent:
         # Raise UserError where the user cannot agree to anything, or SkyPilot is missing.
-        from stash.core.imports import missing_package
-
         if shutil.which("sky") is None:
             raise missing_package("skypilot", "renting")
         if not sys.stdin.isatty():
@@ -168,17 +170,12 @@ def _rent(options: RunOptions) -> None:
 
 
 def _rehearse(options: RunOptions) -> None:
-    from stash.core.interrupts import REQUESTS, interrupted_by
-    from stash.core.output_files import output_file
     from stash.spot.emulate.build_rehearsal import (
         check_revocation,
         parse_revocation,
         rehearsal_orders,
     )
     from stash.spot.emulate.run_rehearsal import Rehearsal, TrainingBackend
-    from stash.spot.pages.run_report import line
-    from stash.spot.run_records import SPOT_LOG_SUFFIX
-    from stash.spot.spot_files import read_plan
     from stash.spot.train.actors import require_ray
 
     job = options.job
@@ -241,11 +238,7 @@ def _keep(
     target: Path,
 ) -> None:
     """Save the log, and show what there is; also of a run that was interrupted."""
-    from stash.api import print_answer
-    from stash.core.interrupts import postpone_requests
     from stash.spot.emulate.run_rehearsal import spot_log
-    from stash.spot.pages.run_report import page
-    from stash.spot.spot_files import save_spot_log
 
     named = (options.plan, options.job, options.on)
     log = spot_log(rehearsal, named, plan, orders)
@@ -275,10 +268,6 @@ def guard(options: GuardOptions) -> None:
     Examples:
       stash spot guard /shared/kept -- torchrun --nnodes=2:4 --rdzv-backend=c10d train.py
     """
-    from stash.api import NoticeWatch, notice_services
-    from stash.core.interrupts import require_linux
-    from stash.spot.sync.notice_guard import NodeGuard
-
     require_linux("stash spot guard")
     place = options.folder.resolve()
     command = list(options.command)
