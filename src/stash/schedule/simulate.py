@@ -78,11 +78,9 @@ class ScheduleRun:
         self.round_seconds = round_seconds
         self.table = RateTable(jobs, cluster, matrix)
         self.packed = self.table.packed
-        lacking = [
-            job.name for job, rates in zip(jobs, self.packed, strict=True) if not rates.any()
-        ]
-        if lacking:
-            raise UserError(f"{lacking[0]} has no rate on any type of this cluster; leave it out")
+        for job, rates in zip(jobs, self.packed, strict=True):
+            if not rates.any():
+                raise UserError(f"{job.name} has no rate on any type of this cluster; leave it out")
         count, types = self.packed.shape
         self.submit = np.array([job.submit for job in jobs])
         self.arrivals = deque(np.argsort(self.submit, kind="stable").tolist())

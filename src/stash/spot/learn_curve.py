@@ -151,7 +151,7 @@ def _replay_fleets(
             updates,
             seed,
             bench.device,
-            lambda update, loss: has_time(),
+            has_time,
         )
         try:
             say(f"replay {number + 1} of {len(fleets)}: {called}, {updates:,} updates")

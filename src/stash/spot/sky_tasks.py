@@ -175,14 +175,6 @@ def rent_script(
 ) -> RentScript:
     """The shell script that rents the plan's machines and trains ``job``, a file in ``work``; raises UserError."""
     name = f"stash-{hashlib.sha256(f'{work}/{job}'.encode()).hexdigest()[:6]}"
-    common = _common(work, max_dollars is not None)
-    tasks = {"server": _server_task(plan, place, job, common)}
-    for kind in plan.planned_types:
-        tasks[kind.name] = _worker_task(place, kind, common)
-    files = [
-        f"cat > {name}-{what}.yaml <<'TASK'\n{sky_task_yaml(task)}TASK"
-        for what, task in tasks.items()
-    ]
     secrets = " ".join(_SECRETS)
     launch = "--yes --detach-run"
     limit = []
@@ -213,7 +205,7 @@ def rent_script(
         f"# Run it in the job's folder.{'' if limit else hint}",
         "set -e",
         *limit,
-        *files,
+        *_task_files(name, plan, place, job, work, max_dollars is not None),
         f'(umask 077; for NAME in {secrets}; do echo "$NAME=$(openssl rand -hex 32)"; done > {name}.env)',
         f"sky launch {launch} --cluster {name} --secret-file {name}.env {name}-server.yaml",
         f"until HEAD=$(ssh {name} cat {HERE}/address); do sleep 5; done",
@@ -224,6 +216,20 @@ def rent_script(
         *(f"#   {command}" for command in end),
     ]
     return RentScript("\n".join(lines) + "\n", follow, fetch, end)
+
+
+def _task_files(
+    name: str, plan: FleetPlan, place: RentedPlace, job: str, work: Path, is_limited: bool
+) -> list[str]:
+    """Lines that write the tasks of servers and of each type of worker, each into a file of its own."""
+    common = _common(work, is_limited)
+    tasks = {"server": _server_task(plan, place, job, common)}
+    for kind in plan.planned_types:
+        tasks[kind.name] = _worker_task(place, kind, common)
+    return [
+        f"cat > {name}-{what}.yaml <<'TASK'\n{sky_task_yaml(task)}TASK"
+        for what, task in tasks.items()
+    ]
 
 
 def _hourly_dollars(plan: FleetPlan) -> float:

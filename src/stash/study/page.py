@@ -107,24 +107,15 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
     return sentences
 
 
+_WHOLE_HEAD = ["workload", "batch", "place", "nodes", "state", "profile", "devices", "step", "samples/s"]
+
+
 def whole_table(
     reading: StudyReading, found: Sequence[StudyResult], files: Mapping[str, str]
 ) -> Grid:
     """Every combination of the study, with a link to each profile; ``files``: where profiles are, by cell's id."""
     present = [stall for stall in STALLS if any(stall in each.shares for each in found)]
-    head = (
-        "workload",
-        "batch",
-        "place",
-        "nodes",
-        "state",
-        "profile",
-        "devices",
-        "step",
-        "samples/s",
-        *present,
-        "$/million samples",
-    )
+    head = [*_WHOLE_HEAD, *present, "$/million samples"]
     results = {(each.cell.row_name, each.cell.column_name): each for each in found}
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     links = {}
@@ -155,7 +146,7 @@ def whole_table(
     return Grid(
         title="Every combination: shares of the step, mean over repeats",
         first=head[0],
-        head=head[1:],
+        head=tuple(head[1:]),
         rows=tuple(rows.values()),
         texts=frozenset({0, 2, 4, 5}),
         below="A profile's name is its id in the study's store: `stash show --store STORE ID`. A link leads to the "

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -195,17 +195,7 @@ def _rehearse(options: RunOptions) -> None:
         for each in revocations:
             check_revocation(each, orders)
         backend = TrainingBackend(orders, Path(folder))
-        zero: list[float] = []
-        """When training began."""
-
-        def print_event(event: SpotEvent) -> None:
-            if event.what == "began" and event.at is not None:
-                zero.append(event.at)
-            text = line(event, zero[0] if zero else None)
-            if text is not None:
-                print_note(text, False)
-
-        rehearsal = Rehearsal(orders, backend, Path(folder), revocations, print_event)
+        rehearsal = Rehearsal(orders, backend, Path(folder), revocations, _print_events())
         try:
             rehearsal.run()
         finally:
@@ -219,6 +209,20 @@ def _rehearse(options: RunOptions) -> None:
             f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.",
             False,
         )
+
+
+def _print_events() -> Callable[[SpotEvent], None]:
+    """Print each event with the time since training began."""
+    began: list[float] = []
+
+    def print_event(event: SpotEvent) -> None:
+        if event.what == "began" and event.at is not None:
+            began.append(event.at)
+        text = line(event, began[0] if began else None)
+        if text is not None:
+            print_note(text, False)
+
+    return print_event
 
 
 def _resume(kept: Path | None) -> str:

@@ -78,17 +78,7 @@ def pools_of(
 
     Raises UserError where a number that is needed is not known.
     """
-    known = base.profile.workload.parameters
-    if known is not None and known != curve.parameters:
-        raise UserError(
-            f"{source} is of a model with {known:,} parameters, and the curve of {curve.job} of one with "
-            f"{curve.parameters:,}: profile and curve have to be of one job; learn a curve of this one with "
-            "`stash spot learn FILE.py:JOB`"
-        )
-    if count_readers(base.profile, 1) < 1:
-        raise UserError(
-            f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so"
-        )
+    _check_job(base, source, curve)
     singles = [_single_worker(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
     size = float(base.profile.workload.parameter_bytes or curve.parameter_bytes)
@@ -124,6 +114,21 @@ def pools_of(
         )
 
     return tuple(make_pool(each) for each in market.servers)
+
+
+def _check_job(base: Base, source: str, curve: LearnedCurve) -> None:
+    """Raise UserError where profile and curve are of two jobs, or workers could not hold the model."""
+    known = base.profile.workload.parameters
+    if known is not None and known != curve.parameters:
+        raise UserError(
+            f"{source} is of a model with {known:,} parameters, and the curve of {curve.job} of one with "
+            f"{curve.parameters:,}: profile and curve have to be of one job; learn a curve of this one with "
+            "`stash spot learn FILE.py:JOB`"
+        )
+    if count_readers(base.profile, 1) < 1:
+        raise UserError(
+            f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so"
+        )
 
 
 def _single_worker(base: Base, priced: PricedWorker) -> _Single:

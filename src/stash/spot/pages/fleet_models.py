@@ -110,8 +110,8 @@ def page_of_curve(curve: LearnedCurve) -> Page:
         ("replays", f"{len(curve.replays)} in {format_span(took)} on {curve.device}"),
         (
             "loss",
-            f"the mean over the last {curve.window} updates, by samples; parameters begin with seed "
-            f"{curve.seed}, and every replay has the samples in an order of its own",
+            f"the mean over the last {curve.window} updates, by samples; parameters begin with seed {curve.seed}, and "
+            "every replay has the samples in an order of its own",
         ),
         (
             "seen",
@@ -127,17 +127,13 @@ def page_of_curve(curve: LearnedCurve) -> Page:
     )
     replays = tuple(map(_replay, curve.replays))
     head = ("mean batch", "updates", "loss")
+    grid = Grid("", head, replays, frozenset({3}), first="workers")
     return Page(
         title=f"Loss of {curve.job}",
         warnings=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
         chapters=(
             Chapter("facts", "What was learned", facts=facts, brief=True),
-            Chapter(
-                "replays",
-                "Every replay",
-                brief=True,
-                grids=(Grid("", head, replays, frozenset({3}), first="workers"),),
-            ),
+            Chapter("replays", "Every replay", brief=True, grids=(grid,)),
         ),
     )
 
