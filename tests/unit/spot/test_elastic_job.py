@@ -1,7 +1,6 @@
 """A job as its user describes it, and which optimizers servers can hold."""
 
 import pickle
-from collections.abc import Iterable
 
 import pytest
 import torch
@@ -70,7 +69,6 @@ def test_a_file_that_fails_is_told_with_its_error(tmp_path):
         load_job(f"{file}:job")
 
 
-Parameters = Iterable[torch.nn.Parameter]
 KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 
 

@@ -1,11 +1,8 @@
 """The head of an asynchronous training: its clock, slow checkpoints; actors only answer."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -54,13 +51,13 @@ class _Fleet:
         self._wishes = folder / WISHES
         self._disk = disk
         self._asked = 0
-        self._coming: list[tuple[str, bool, Any]] = [
+        self._coming = [
             ("server1", True, (("", 1), 0, ())),
             ("worker1", True, None),
         ]
-        self.asked: list[str] = []
-        self.hanging: list[str] = []
-        self.failure: NotFinite | None = None
+        self.asked = []
+        self.hanging = []
+        self.failure = None
 
     def ask(self, what, *words):
         self.asked.append(what)

@@ -2,9 +2,7 @@
 
 import json
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import run
@@ -14,8 +12,6 @@ from loss_courses import learned_curve
 from stash.core.artefact import save
 from stash.spot.spot_files import load_curve, save_curve
 
-Typed = Callable[[str], Any]
-"""What a command of ``stash spot`` prints: in JSON the document, and the sentence where it exits with 2."""
 JOB = """
 import torch
 import stash.spot

@@ -1,7 +1,5 @@
 """Which samples were trained on, who trains on which, and how far ahead a worker may be."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -14,11 +12,9 @@ RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
 
 
 @given(RANGES, st.integers(0, 50), st.integers(1, 8))
-def test_spans_are_sets_that_refuse_what_they_have(
-    ranges: list[tuple[int, int]], at: int, length: int
-) -> None:
+def test_spans_are_sets_that_refuse_what_they_have(ranges, at, length):
     spans = Spans()
-    truth = set[int]()
+    truth = set()
     for start, size in ranges:
         these = set(range(start, start + size))
         if truth & these:
@@ -59,9 +55,9 @@ class _Shards:
 
     def __init__(self, count):
         self.applied = [Spans() for _ in range(count)]
-        self.saved: list[tuple[tuple[int, int], ...]] = [()] * count
-        self.counts = [dict[int, int]() for _ in range(count)]
-        self.saved_counts = [dict[int, int]() for _ in range(count)]
+        self.saved = [()] * count
+        self.counts = [{} for _ in range(count)]
+        self.saved_counts = [{} for _ in range(count)]
 
     def push(self, shard, lease):
         spans = self.applied[shard]
@@ -90,7 +86,7 @@ class _Shards:
 
 @settings(deadline=None, max_examples=120)
 @given(seed=st.integers(0, 10**9), shards=st.integers(1, 3))
-def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards: int) -> None:
+def test_every_sample_is_applied_exactly_once_by_every_server(seed, shards):
     chance = random.Random(seed)
     ledger = LeaseLedger()
     servers = _Shards(shards)

@@ -1,7 +1,5 @@
 """Curves from replays: levels, the power law below them, and how wrong both are elsewhere."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -94,9 +92,7 @@ def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached()
     st.floats(1, 4096),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_lower_loss_never_takes_fewer_updates(
-    a: float, b: float, size: int, batch: float
-) -> None:
+def test_a_lower_loss_never_takes_fewer_updates(a, b, size, batch):
     shape = (np.array(batch), np.array(float(size)))
     high, low = (float(updates_to(LEVELS, loss, *shape)) for loss in (max(a, b), min(a, b)))
     assert high <= low * (1 + 1e-9)

@@ -1,7 +1,5 @@
 """A rehearsal: how slow it is played, what it does with what the head writes, and the log that is kept."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +38,8 @@ class _Ground:
     def __init__(self, folder, steps):
         self.events = folder / EVENTS
         self.steps = steps
-        self.asked = list[tuple[str, str]]()
-        self.killed_by: int | None = 1
+        self.asked = []
+        self.killed_by = 1
 
     def start(self): ...
 

@@ -19,7 +19,7 @@ from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_he
 from stash.spot.train.ledger import DataLease, lease_tag
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
 from stash.spot.train.worker import Trainer, work
-from tests.faults.server_attacks import ATTACKS, Loot, attack
+from tests.faults.server_attacks import ATTACKS, attack
 
 KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 UPDATES = 12
@@ -92,14 +92,14 @@ def test_strangers_get_and_change_nothing_and_hold_no_other_up(
     monkeypatch.setattr(serving, "TensorBuffer", Counted)
     shard = ParameterShard(JOB, 0, 1)
     server = ShardServer(shard, "127.0.0.1", KEYS)
-    asked = list[str]()
+    asked = []
     check = server._check
     monkeypatch.setattr(
         server, "_check", lambda head, worker: (asked.append(worker), check(head, worker))
     )
     size = len(TensorBuffer(shard.tensors).bytes)
     over = threading.Event()
-    loots = dict[str, Loot]()
+    loots = {}
 
     def strike(name):
         loots[name] = attack(name, server.address, size, lambda: not over.is_set(), hurry=20)

@@ -1,7 +1,5 @@
 """Files about fleets: what is read of them, and the one sentence that each mistake in them is."""
 
-from __future__ import annotations
-
 import json
 import math
 import stat
@@ -104,7 +102,7 @@ def test_a_mistake_in_runs_is_named_with_its_line(tmp_path, text, sentence):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(content=st.binary(max_size=200), cut=st.integers(0, 900))
-def test_no_file_is_worse_than_a_users_mistake(tmp_path: Path, content: bytes, cut: int) -> None:
+def test_no_file_is_worse_than_a_users_mistake(tmp_path, content, cut):
     file = tmp_path / "any"
     for given_bytes in (content, PUBLISHED.read_bytes()[:cut] + content, HEAD.encode() + content):
         file.write_bytes(given_bytes)

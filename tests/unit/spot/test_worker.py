@@ -1,7 +1,5 @@
 """Servers and workers of an asynchronous training, over real sockets."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -33,9 +31,7 @@ from stash.spot.train.worker import Trainer, UpdateReport, work
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
-def test_every_parameter_has_one_home_and_no_server_has_none(
-    sizes: list[int], servers: int
-) -> None:
+def test_every_parameter_has_one_home_and_no_server_has_none(sizes, servers):
     named = {f"p{number}": size for number, size in enumerate(sizes)}
     if servers > len(named):
         with pytest.raises(UserError, match=f"take 1 to {len(named)}"):

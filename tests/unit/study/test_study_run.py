@@ -1,7 +1,5 @@
 """Runs of studies in a world that only pretends: nothing finished is lost, nothing rented is left, limits hold."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -129,8 +127,6 @@ def ran(took, boot, down_fails, dollars):
     down_fails=some.integers(0, 2),
     dollars=some.floats(0.1, 30),
 )
-def test_money_is_passed_by_no_more_than_ending_takes(
-    seconds: list[float], boot: float, down_fails: int, dollars: float
-) -> None:
+def test_money_is_passed_by_no_more_than_ending_takes(seconds, boot, down_fails, dollars):
     billed = ran(seconds, boot, down_fails, dollars)
     assert billed <= dollars + ENDING * sum(PRICES.values()) / 3600
