@@ -1,19 +1,17 @@
 """A training that was lived through, as a page and as JSON.
 
-How its loss fell, how fast each fleet was, who was taken away, who took over, and what that cost.
+How its loss fell, who was taken away, and who took over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from stash.core.formatting import span_scale
-from stash.core.units import format_count, format_seconds
-from stash.spot.pages.fleet_plan import fleet
-from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotTakeover
+from stash.core.units import format_count
+from stash.spot.run_records import SpotEvent, SpotLog
 from stash.ui.charts.builders import PlotCurve, PlotPoint, level, make_ruler, plane_chart
 from stash.ui.charts.chart import Blank, Chart, Grid, Legend
 from stash.ui.page import Chapter, Page
@@ -55,7 +53,6 @@ def page(log: SpotLog, source: str = "") -> Page:
         source=source,
         subtitle=(f"{log.job}, by {log.plan}",),
         verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
-        grids=tuple(_grids(log)),
         warnings=tuple(wrong),
         chapters=(
             Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
@@ -71,47 +68,11 @@ def page(log: SpotLog, source: str = "") -> Page:
     )
 
 
-def _grids(log: SpotLog) -> Iterator[Grid]:
-    """How fast each fleet was, timed from the first update as events are; and who took over."""
-    began = next(
-        (event.at for event in log.events if event.what == "began" and event.at is not None), 0.0
-    )
-    if log.stretches:
-        head = ("updates/s", "fleet")
-        rows = tuple(_stretch(each, began) for each in log.stretches)
-        yield Grid("", head, rows, frozenset({0, 2}), first="seconds", prose=True)
-    if log.takeovers:
-        head_of_takeovers = ("notice", "missed", "decided", "joined", "by")
-        rows = tuple(map(_takeover, log.takeovers))
-        yield Grid("", head_of_takeovers, rows, frozenset({0, 5}), first="gone")
-
-
 def _stale(log: SpotLog) -> str:
     found = log.updates.staleness
     if not found:
         return "staleness unknown"
     return f"staleness {sum(found) / len(found):.2g} on average, {max(found)} at most"
-
-
-def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
-    times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
-    return times, f"{found.observed_rate:.3g}", fleet(found.workers)
-
-
-def _takeover(found: SpotTakeover) -> tuple[str, ...]:
-    notice = "none" if found.notice is None else f"{found.notice:g} s"
-    return (
-        found.gone,
-        notice,
-        _after(found.noticed_seconds),
-        _after(found.decided_seconds),
-        _after(found.joined_seconds),
-        found.successor or "none",
-    )
-
-
-def _after(seconds: float | None) -> str:
-    return "" if seconds is None else format_seconds(seconds)
 
 
 def losses(log: SpotLog) -> Chart | Blank:

@@ -51,17 +51,13 @@ _END_TRIES = 3
 class Member:
     """A server or a worker, as far as the head knows."""
 
-    place: WorkerPlace | None = None
-    """``None``: a server."""
+    place: WorkerPlace
+    role: Literal["server", "worker"] = "worker"
     state: Literal["starting", "there", "gone"] = "starting"
     address: Any = None
     """Of a server that is there."""
     has_successor: bool = False
     """Whether another one was asked for in its place."""
-
-    @property
-    def role(self) -> str:
-        return "server" if self.place is None else "worker"
 
 
 class TrainingHead:
@@ -151,7 +147,8 @@ class TrainingHead:
 
     def _has_workers(self, *states: str) -> bool:
         """Whether any worker is in one of these states."""
-        return any(each.place and each.state in states for each in self._members.values())
+        members = self._members.values()
+        return any(each.role == "worker" and each.state in states for each in members)
 
     def _reconcile(self) -> int | None:
         """Believe what the servers have applied: how many samples come again; ``None`` where one is missing."""
@@ -170,7 +167,7 @@ class TrainingHead:
         self._start_server(successor, number)
 
     def _worker_came(self, name: str, _: Any) -> None:
-        self._emit("joined", name, type=self._place(name).type)
+        self._emit("joined", name, type=self._members[name].place.type)
 
     def _worker_left(self, name: str, updates: Any) -> None:
         self._fleet.ask("remove_worker", name)
@@ -181,7 +178,7 @@ class TrainingHead:
         if self._orders.replace or self._stop:
             self._replace_worker(name)
         else:  # whoever rents the machine may get another, which has the same name
-            self._start_worker(self._place(name))
+            self._start_worker(self._members[name].place)
 
     def _worker_noticed(self, name: str, seconds: Any) -> None:
         self._emit("notice", name, seconds=seconds)
@@ -196,13 +193,8 @@ class TrainingHead:
     def _kill(self, name: str, _: Any) -> None:
         self._fleet.kill(name)
 
-    def _place(self, worker: str) -> WorkerPlace:
-        place = self._members[worker].place
-        assert place is not None
-        return place
-
     def _start_server(self, name: str, number: int) -> None:
-        self._members[name] = Member()
+        self._members[name] = Member(WorkerPlace(name, "server", 0), "server")
         self._fleet.start_server(name, number)
 
     def _start_worker(self, place: WorkerPlace) -> None:
@@ -214,7 +206,7 @@ class TrainingHead:
         if not self._orders.replace or self._stop or self._members[name].has_successor:
             return
         self._members[name] = replace(self._members[name], has_successor=True)
-        successor = replace(self._place(name), name=self._make_name("worker"))
+        successor = replace(self._members[name].place, name=self._make_name("worker"))
         self._emit("wanted", successor.name, instead_of=name, type=successor.type)
         self._start_worker(successor)
 
