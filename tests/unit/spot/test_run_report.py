@@ -14,6 +14,22 @@ from stash.ui.terminal import render
 LOG = load_spot_log(Path(__file__).resolve().parents[2] / "golden" / "schema-1.spotlog.json")
 
 
+def test_a_server_or_worker_that_was_missed_is_told_with_its_times():
+    missed = LOG.takeovers[0].model_copy(
+        update={
+            "gone": "worker9",
+            "successor": "worker10",
+            "notice": None,
+            "decided_seconds": 0.004,
+            "noticed_seconds": 5.2,
+            "joined_seconds": None,
+        }
+    )
+    text = render(page(LOG.model_copy(update={"takeovers": (missed,)})), 80)
+    row = next(line for line in text.splitlines() if "worker10" in line)
+    assert row.split() == ["worker9", "none", "5.20", "s", "4.00", "ms", "worker10"]
+
+
 def test_books_that_are_wrong_are_a_warning():
     assert LOG.books is not None
     books = LOG.books.model_copy(update={"wrong": "8 samples are unaccounted for"})

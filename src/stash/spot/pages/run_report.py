@@ -1,6 +1,6 @@
 """A training that was lived through, as a page and as JSON.
 
-How its loss fell, who was taken away, and who took over.
+How its loss fell, who was taken away, who took over, and what that cost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stash.core.formatting import span_scale
-from stash.core.units import format_count
+from stash.core.units import format_count, format_seconds
 from stash.spot.run_records import SpotEvent, SpotLog
 from stash.ui.charts.builders import PlotCurve, PlotPoint, level, make_ruler, plane_chart
 from stash.ui.charts.chart import Blank, Chart, Grid, Legend
@@ -53,6 +53,7 @@ def page(log: SpotLog, source: str = "") -> Page:
         source=source,
         subtitle=(f"{log.job}, by {log.plan}",),
         verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
+        grids=(_takeovers(log),) if log.takeovers else (),
         warnings=tuple(wrong),
         chapters=(
             Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
@@ -66,6 +67,18 @@ def page(log: SpotLog, source: str = "") -> Page:
         ),
         made=f"{log.created.replace('T', ' ')[:16]} UTC, Stash {log.stash_version}",
     )
+
+
+def _takeovers(log: SpotLog) -> Grid:
+    """Who took over from whom, and in what time."""
+    rows = []
+    for each in log.takeovers:
+        times = (each.noticed_seconds, each.decided_seconds, each.joined_seconds)
+        shown = ["" if seconds is None else format_seconds(seconds) for seconds in times]
+        notice = "none" if each.notice is None else f"{each.notice:g} s"
+        rows.append((each.gone, notice, *shown, each.successor or "none"))
+    head = ("notice", "missed", "decided", "joined", "by")
+    return Grid("", head, tuple(rows), frozenset({0, 5}), first="gone")
 
 
 def _stale(log: SpotLog) -> str:
