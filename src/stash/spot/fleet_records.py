@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from stash.core.errors import UnitError
 from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
+from stash.core.units import parse_bytes, parse_interruptions, parse_rate
+from stash.core.user_files import quantity
 
 FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
@@ -24,6 +27,9 @@ NonNegative = Annotated[Number, Field(ge=0)]
 Positive = Annotated[Number, Field(gt=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 _Dollars = Annotated[Number, Field(ge=0, le=1e6)]
+# In files people write units; a plain number is one of bytes, or of bytes a second.
+_Bytes = Annotated[Number, quantity(parse_bytes, bare=True), Field(gt=0)]
+_Rate = Annotated[Number, quantity(parse_rate, bare=True), Field(gt=0)]
 
 
 class InterruptionBand(Record):
@@ -31,6 +37,18 @@ class InterruptionBand(Record):
 
     low: Annotated[Number, Field(ge=0, le=1e6)]
     high: Annotated[Number, Field(ge=0, le=1e6)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_text(cls, given: Any) -> Any:
+        """As people write it, like ``5-10%/month``."""
+        if not isinstance(given, str):
+            return given
+        try:
+            low, high = parse_interruptions(given)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+        return {"low": low, "high": high}
 
     @model_validator(mode="after")
     def _check_order(self) -> InterruptionBand:
@@ -108,7 +126,7 @@ class ParameterServers(Record):
     """What keeps the parameters; never spot."""
 
     count: int = Field(1, ge=1, le=1000)
-    bytes_per_second: Positive
+    bytes_per_second: _Rate
     """Bps, of one server, each way."""
     dollars_per_hour: _Dollars = 0.0
     """Of one."""
@@ -117,9 +135,9 @@ class ParameterServers(Record):
     cores: int = Field(1, ge=1, le=1024)
     instance: str | None = Field(None, max_length=100)
     """Its type, where a plan is to rent it."""
-    memory_bytes: Positive | None = None
+    memory_bytes: _Bytes | None = None
     """Of one machine."""
-    needs_bytes: Positive | None = None
+    needs_bytes: _Bytes | None = None
     """That training takes of the one that needs most, as predicted."""
 
     @property
@@ -194,11 +212,11 @@ class FleetPool(Record):
 
     as_of: PlainName
     source: Sentence
-    exchange_bytes: Positive
+    exchange_bytes: _Bytes
     """S, one way."""
-    worker_bytes_per_second: Positive
+    worker_bytes_per_second: _Rate
     """Breq: what a single worker uses while it communicates."""
-    pcie_bytes_per_second: Positive
+    pcie_bytes_per_second: _Rate
     server: ParameterServers
     loss: LossCurve
     start_seconds: NonNegative = 0.0

@@ -7,26 +7,22 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from stash.api import Date
 from stash.core import documents
 from stash.core.documents import DocumentFile
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.core.records.base import Number, Record
-from stash.core.units import parse_bytes, parse_interruptions, parse_rate
-from stash.core.user_files import fit_model, load_rows, quantity, text_of, yaml_text
+from stash.core.user_files import fit_model, load_rows, text_of, yaml_text
 from stash.spot.fleet_records import (
     FLEET_SCHEMA,
     FleetModel,
     FleetPlan,
     FleetPool,
     FleetRun,
-    InterruptionBand,
-    ParameterServers,
-    WorkerType,
 )
 from stash.spot.run_records import CURVE_SCHEMA, SPOT_LOG_SCHEMA, LearnedCurve, SpotLog
 
@@ -49,39 +45,10 @@ is_fleet_plan = functools.partial(documents.begins_as, kind=documents.FLEET_PLAN
 """Whether the file there begins as ``stash spot plan`` writes it; a plan of rentals has the same ending."""
 
 
-def _band(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    try:
-        low, high = parse_interruptions(given)
-    except UnitError as error:
-        raise ValueError(str(error)) from None
-    return {"low": low, "high": high}
-
-
-_Bytes = Annotated[Number, quantity(parse_bytes, bare=True), Field(gt=0)]
-_Rate = Annotated[Number, quantity(parse_rate, bare=True), Field(gt=0)]
-
-
-class _Type(WorkerType):
-    interruptions: Annotated[InterruptionBand | None, BeforeValidator(_band)] = None
-
-
-class _Servers(ParameterServers):
-    bytes_per_second: _Rate
-    memory_bytes: _Bytes | None = None
-    needs_bytes: _Bytes | None = None
-
-
 class _Pool(FleetPool):
-    """As people write it: with units, and how often types are revoked like 5-10%/month."""
+    """As people write it."""
 
     as_of: Date  # type: ignore[assignment]  # a missing one is refused
-    exchange_bytes: _Bytes
-    worker_bytes_per_second: _Rate
-    pcie_bytes_per_second: _Rate
-    server: _Servers
-    types: tuple[_Type, ...] = Field(min_length=1, max_length=2000)
 
 
 def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
