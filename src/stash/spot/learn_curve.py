@@ -41,16 +41,6 @@ _APPLIED = 9
 
 
 @dataclass(frozen=True)
-class LearnWish:
-    """What is to be replayed: every number of workers with every batch."""
-
-    workers: tuple[int, ...]
-    batches: tuple[int, ...]
-    budget_seconds: float
-    """Each replay has as many updates as it allows, ``MAX_UPDATES`` at most."""
-
-
-@dataclass(frozen=True)
 class _Bench:
     """What is replayed, where, under which name."""
 
@@ -64,27 +54,30 @@ class _Bench:
 def learn(
     job: ElasticJob,
     name: str,
-    wish: LearnWish,
+    sizes: Sequence[int],
+    batches: Sequence[int],
+    budget_seconds: float,
     say: Callable[[str], None] = lambda sentence: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> LearnedCurve:
     """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed.
 
-    ``say`` gets a sentence about each replay that begins.
+    Every number of workers of ``sizes`` is replayed with every batch, each with as many updates as the budget allows,
+    ``MAX_UPDATES`` at most. ``say`` gets a sentence about each replay that begins.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = _explain_failure(name, "its data set cannot be made", job.data)
     bench = _Bench(job, name, data, samples_of(data, name), device)
-    if max(wish.batches) > bench.samples:
+    if max(batches) > bench.samples:
         raise UserError(
             f"{name}: its data set has {format_count(bench.samples, 'sample')}, and replays take up to "
-            f"{max(wish.batches)} in a batch, four times the job's; give the job a smaller batch"
+            f"{max(batches)} in a batch, four times the job's; give the job a smaller batch"
         )
-    until = clock() + wish.budget_seconds
-    fleets = list_fleets(wish.workers, wish.batches)
+    until = clock() + budget_seconds
+    fleets = list_fleets(sizes, batches)
     costs = {
         batch: _try_update(bench, batch, partial(_update_seconds, bench, batch))
-        for batch in wish.batches
+        for batch in batches
     }
     updates = _affordable(costs, fleets, until - clock())
     found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)

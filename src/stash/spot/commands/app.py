@@ -108,18 +108,18 @@ def learn(options: LearnOptions) -> None:
     Examples:
       stash spot learn job.py:job -o job.curve.json
     """
-    from stash.spot.learn_curve import LearnWish
     from stash.spot.learn_curve import learn as learned
 
     job = options.job
     parts = load_job(job)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = tuple(parts.batch * times for times in _TIMES)
-    wish = LearnWish(options.fleet_sizes, batches, options.budget)
     curve = learned(
         parts,
         job,
-        wish,
+        options.fleet_sizes,
+        batches,
+        options.budget,
         (lambda sentence: None) if options.quiet else partial(print_note, json=True),
     )
     save_curve(curve, target)

@@ -137,7 +137,7 @@ class WorkerActor:
         """Return: it does not hang."""
 
     def work(self) -> int:
-        coordinator = _RemoteCoordinator(self._coordinator)
+        coordinator: Any = _RemoteCoordinator(self._coordinator)
         try:
             return work(
                 self._place.name,
@@ -157,7 +157,7 @@ class _RemoteCoordinator:
         self._actor = actor
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        """One of ``CoordinatorClient``'s, which returns when the coordinator answers."""
+        """One of ``Coordinator``'s, which returns when the coordinator answers."""
         return lambda *words: self._ray.get(getattr(self._actor, method).remote(*words))
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,6 +38,8 @@ from stash.spot.train.server import build_model, list_parts
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from stash.spot.train.coordinator import Coordinator
+
 
 Address = tuple[str, int]
 _CONNECT_SECONDS = 5.0
@@ -58,19 +60,6 @@ class UpdateReport:
     """Updates that others made between reading the parameters and this one's turn; of the server with most."""
     finite: bool = True
     """``False``: the loss, or a gradient, was infinite or no number, and no server got it."""
-
-
-class CoordinatorClient(Protocol):
-    """What a worker asks of the coordinator."""
-
-    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
-        """Waits until the worker may go on; ``None`` means that it has to end."""
-
-    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
-        """The leases that the worker is given next, unless they are taken back, at most so many."""
-
-    def servers(self) -> tuple[Address, ...]:
-        """Waits until all servers have an address; none of them when the training is over."""
 
 
 class ServerLinks:
@@ -225,7 +214,7 @@ def devices_here(gpus: int) -> list[torch.device]:
     return [torch.device("cuda", number) for number in range(min(gpus, torch.cuda.device_count()))]
 
 
-def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, secret: bytes) -> int:
+def work(name: str, trainer: Trainer, coordinator: Coordinator, secret: bytes) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
     done = 0
     report = None
@@ -258,7 +247,7 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, secret: by
 
 
 def _connections(
-    trainer: Trainer, coordinator: CoordinatorClient, secret: bytes, name: str
+    trainer: Trainer, coordinator: Coordinator, secret: bytes, name: str
 ) -> Iterator[ServerLinks]:
     """Connections to the servers wherever they are now, new ones whenever the last are of no use; until the end."""
     while addresses := coordinator.servers():
