@@ -5,7 +5,6 @@ Knows their formats (``docs/format.md``) and turns them into records. Knows noth
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -40,9 +39,6 @@ save_curve = CURVES.save
 load_curve = CURVES.load
 save_spot_log = SPOT_LOGS.save
 load_spot_log = SPOT_LOGS.load
-is_spot_log = SPOT_LOGS.is_one
-is_fleet_plan = functools.partial(documents.begins_as, kind=documents.FLEET_PLAN)
-"""Whether the file there begins as ``stash spot plan`` writes it; a plan of rentals has the same ending."""
 
 
 class _Pool(FleetPool):

@@ -107,7 +107,17 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
     return sentences
 
 
-_WHOLE_HEAD = ["workload", "batch", "place", "nodes", "state", "profile", "devices", "step", "samples/s"]
+_WHOLE_HEAD = [
+    "workload",
+    "batch",
+    "place",
+    "nodes",
+    "state",
+    "profile",
+    "devices",
+    "step",
+    "samples/s",
+]
 
 
 def whole_table(

@@ -25,7 +25,6 @@ from stash.study import overview, study_folder
 from stash.study.backend import Leases, open_leases, spent_dollars
 from stash.study.cell_engines import describe
 from stash.study.cells import Cell, make_cells
-from stash.study.command import CharacterizeOptions
 from stash.study.controller import RunOutcome, StudyController
 from stash.study.page import page as page_of_study
 from stash.study.places import find_places
@@ -34,6 +33,7 @@ from stash.study.results import make_results
 from stash.study.status import StudyReading, read_standings
 from stash.study.study_file import StudyFile, read_study
 from stash.study.study_folder import StudyFolder, folder_of_study
+from stash.study.study_options import CharacterizeOptions
 from stash.ui.page import Page
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,11 +22,9 @@ from stash.core.membership import TOKEN, address_towards
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import Range
+from stash.spot.train.run_orders import Address, TrainingOrders, WorkerPlace
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
-from stash.spot.train.worker import Address, Trainer, devices_here, work
-
-if TYPE_CHECKING:
-    from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
+from stash.spot.train.worker import Trainer, devices_here, work
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",

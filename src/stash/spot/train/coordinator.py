@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from stash.core.units import format_count
 from stash.spot.run_records import LeaseBooks
-from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, lease_tag
-from stash.spot.train.worker import Address, UpdateReport
+from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, UpdateReport, lease_tag
+from stash.spot.train.run_orders import Address
 
 _LOOK_AGAIN = 0.5
 _MARGIN = 1.5

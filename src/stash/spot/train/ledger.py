@@ -99,6 +99,22 @@ def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
     return signature(key, worker.encode(), b"%d" % lease.start, b"%d" % lease.stop)
 
 
+@dataclass(frozen=True)
+class UpdateReport:
+    """What became of a lease."""
+
+    lease: DataLease
+    applied: bool
+    """By every server, now or before."""
+    refused: bool
+    """By a server that had part of it: the lease has to be cut again."""
+    loss: float
+    staleness: int
+    """Updates that others made between reading the parameters and this one's turn; of the server with most."""
+    finite: bool = True
+    """``False``: the loss, or a gradient, was infinite or no number, and no server got it."""
+
+
 class LeaseLedger:
     """Every sample below ``issued`` is done, out with a worker, or waiting to be given out again.
 

@@ -18,6 +18,9 @@ RAY_HEAD = ("--include-dashboard=false", "--no-monitor")
 """Words of ``ray start --head``: nothing listens there that asks for no token (the dashboard, counters)."""
 
 
+Address = tuple[str, int]
+
+
 @dataclass(frozen=True)
 class WorkerPlace:
     """A worker, and what its machine is."""

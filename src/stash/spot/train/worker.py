@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,8 @@ from stash.spot.train.frames import (
     send_head,
     tune_link,
 )
-from stash.spot.train.ledger import DataLease
+from stash.spot.train.ledger import DataLease, UpdateReport
+from stash.spot.train.run_orders import Address
 from stash.spot.train.samples import LeaseFeed, move_batch
 from stash.spot.train.server import build_model, list_parts
 
@@ -41,25 +41,8 @@ if TYPE_CHECKING:
     from stash.spot.train.coordinator import Coordinator
 
 
-Address = tuple[str, int]
 _CONNECT_SECONDS = 5.0
 _BETWEEN_TRIES = 0.5
-
-
-@dataclass(frozen=True)
-class UpdateReport:
-    """What became of a lease."""
-
-    lease: DataLease
-    applied: bool
-    """By every server, now or before."""
-    refused: bool
-    """By a server that had part of it: the lease has to be cut again."""
-    loss: float
-    staleness: int
-    """Updates that others made between reading the parameters and this one's turn; of the server with most."""
-    finite: bool = True
-    """``False``: the loss, or a gradient, was infinite or no number, and no server got it."""
 
 
 class ServerLinks:
