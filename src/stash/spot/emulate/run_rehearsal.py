@@ -226,17 +226,17 @@ def read_account(
 ) -> Account:
     """What the head's ``messages`` and its ``rows`` of updates tell; ``reason``: why it ended if it does not say so."""
     columns = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
-    told: dict[str, Any] = {"reason": reason, "died": died}
+    ending: dict[str, Any] = {"reason": reason, "died": died}
     for message in messages:
         if message["what"] == "ended":
             books = LeaseBooks.model_validate(message["books"])
             reason = message["reason"]
             loss = message["loss"]
-            told = {"reason": reason, "loss": loss, "books": books}
+            ending = {"reason": reason, "loss": loss, "books": books}
         elif message["what"] == "failed":
-            told = {"reason": message["why"], "exit_code": message["exit_code"]}
+            ending = {"reason": message["why"], "exit_code": message["exit_code"]}
     events = tuple(map(SpotEvent.model_validate, messages))
-    return Account(events=events, updates=SpotUpdates.model_validate(columns), **told)
+    return Account(events=events, updates=SpotUpdates.model_validate(columns), **ending)
 
 
 def spot_log(
