@@ -75,13 +75,13 @@ def learn(
         )
     until = clock() + budget_seconds
     fleets = list_fleets(sizes, batches)
-    costs = {
-        batch: _try_update(bench, batch, partial(_update_seconds, bench, batch))
-        for batch in batches
-    }
+    costs = {}
+    for batch in batches:
+        costs[batch] = _try_update(bench, batch, partial(_update_seconds, bench, batch))
     updates = _affordable(costs, fleets, until - clock())
     found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
+    sizes_in_bytes = [each.numel() * each.element_size() for each in server.parameters]
     threads = f"CPU, {format_count(torch.get_num_threads(), 'thread')}"
     return LearnedCurve(
         stash_version=__version__,
@@ -91,7 +91,7 @@ def learn(
         batch=job.batch,
         samples=bench.samples,
         parameters=sum(each.numel() for each in server.parameters),
-        parameter_bytes=sum(each.numel() * each.element_size() for each in server.parameters),
+        parameter_bytes=sum(sizes_in_bytes),
         apply_seconds=_apply_seconds(server),
         window=LOSS_WINDOW,
         seed=job.seed,
@@ -101,7 +101,7 @@ def learn(
         left_out=tuple(left_out),
         optimizer_bytes=server.optimizer_bytes,
         buffer_bytes=sum(each.numel() * each.element_size() for each in server.model.buffers()),
-        largest_bytes=max(each.numel() * each.element_size() for each in server.parameters),
+        largest_bytes=max(sizes_in_bytes),
     )
 
 
