@@ -62,8 +62,8 @@ def learn(
 ) -> LearnedCurve:
     """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed.
 
-    Every number of workers of ``sizes`` is replayed with every batch, each with as many updates as the budget allows,
-    ``MAX_UPDATES`` at most. ``say`` gets a sentence about each replay that begins.
+    Every number of workers of ``sizes`` is replayed with every batch, for as many updates as the budget allows.
+    ``say`` gets a sentence about each replay that begins.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = _explain_failure(name, "its data set cannot be made", job.data)
@@ -82,12 +82,11 @@ def learn(
     found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
     sizes_in_bytes = [each.numel() * each.element_size() for each in server.parameters]
-    threads = f"CPU, {format_count(torch.get_num_threads(), 'thread')}"
     return LearnedCurve(
         stash_version=__version__,
         created=utc_now(),
         job=name,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else threads,
+        device=_device_name(device),
         batch=job.batch,
         samples=bench.samples,
         parameters=sum(each.numel() for each in server.parameters),
@@ -103,6 +102,12 @@ def learn(
         buffer_bytes=sum(each.numel() * each.element_size() for each in server.model.buffers()),
         largest_bytes=max(sizes_in_bytes),
     )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {format_count(torch.get_num_threads(), 'thread')}"
 
 
 def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float) -> int:
