@@ -65,8 +65,8 @@ def learn(
     Every number of workers of ``sizes`` is replayed with every batch, for as many updates as the budget allows.
     ``say`` gets a sentence about each replay that begins.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = _explain_failure(name, "its data set cannot be made", job.data)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bench = _Bench(job, name, data, samples_of(data, name), device)
     if max(batches) > bench.samples:
         raise UserError(
@@ -74,10 +74,9 @@ def learn(
             f"{max(batches)} in a batch, four times the job's; give the job a smaller batch"
         )
     until = clock() + budget_seconds
+    times = [_try_update(bench, each, partial(_update_seconds, bench, each)) for each in batches]
+    costs = dict(zip(batches, times, strict=True))
     fleets = list_fleets(sizes, batches)
-    costs = {}
-    for batch in batches:
-        costs[batch] = _try_update(bench, batch, partial(_update_seconds, bench, batch))
     updates = _affordable(costs, fleets, until - clock())
     found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
