@@ -32,7 +32,9 @@ from stash.spot.replay import replay
 from stash.spot.run_records import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
 
-LEARNINGS, ORDERS, UPDATES = 4, 8, 1000
+LEARNINGS = 4
+ORDERS = 8
+UPDATES = 1000
 """The last of a replay."""
 NINE_IN_TEN = 1.6449
 """Standard deviations of a normal distribution."""

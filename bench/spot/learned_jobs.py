@@ -25,10 +25,8 @@ Rows = tuple[torch.Tensor, ...]
 def _blobs(noise: float) -> Rows:
     """4,000 points around ten centres in 20 dimensions."""
     random = torch.Generator().manual_seed(3)
-    centres, labels = (
-        torch.randn(10, 20, generator=random),
-        torch.randint(10, (4000,), generator=random),
-    )
+    centres = torch.randn(10, 20, generator=random)
+    labels = torch.randint(10, (4000,), generator=random)
     return centres[labels] + noise * torch.randn(4000, 20, generator=random), labels
 
 
@@ -42,7 +40,8 @@ def _sequences() -> Rows:
 def _surfaces() -> Rows:
     """4,000 points in 32 dimensions that eight numbers decide, but for noise."""
     random = torch.Generator().manual_seed(13)
-    hidden, spread = torch.randn(4000, 8, generator=random), torch.randn(8, 32, generator=random)
+    hidden = torch.randn(4000, 8, generator=random)
+    spread = torch.randn(8, 32, generator=random)
     return (torch.tanh(hidden @ spread) + 0.1 * torch.randn(4000, 32, generator=random),)
 
 

@@ -28,10 +28,8 @@ def runs() -> dict[str, list[FleetRun]]:
     """All published runs by the model that was trained."""
     found: dict[str, list[FleetRun]] = {}
     for row in sorted(recorded.rows(DATA), key=lambda row: row["model"]):
-        workers, speed = (
-            workers_of(row["workers"], "workers", "+"),
-            float(row["updates_per_second"]),
-        )
+        workers = workers_of(row["workers"], "workers", "+")
+        speed = float(row["updates_per_second"])
         run = FleetRun(servers=int(row["servers"]), workers=workers, updates_per_second=speed)
         found.setdefault(row["model"], []).append(run)
     return found

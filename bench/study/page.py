@@ -79,7 +79,8 @@ def interconnect(row: Row) -> float:
 
 def slower(rows: Sequence[Row], workload: str, apart: str, together: str) -> float | None:
     """The step on two nodes over that on one."""
-    two, one = find(rows, workload, apart), find(rows, workload, together)
+    two = find(rows, workload, apart)
+    one = find(rows, workload, together)
     return two.step / one.step if two is not None and one is not None else None
 
 
@@ -114,7 +115,8 @@ def networks(rows: Sequence[Row]) -> str:
 
 def errors(rows: Sequence[Row]) -> str:
     """Mean and worst error of each stall, and over all of them."""
-    body, every = [], []
+    body = []
+    every = []
     for stall in STALLS:
         found = [
             (100 * row.error(stall), row) for row in rows if stall == "step" or stall in row.stalls
@@ -123,7 +125,8 @@ def errors(rows: Sequence[Row]) -> str:
             continue
         every += [abs(error) for error, _ in found] if stall != "step" else []
         worst, at = max(found, key=lambda pair: abs(pair[0]))
-        mean, bias = fmean(abs(error) for error, _ in found), fmean(error for error, _ in found)
+        mean = fmean(abs(error) for error, _ in found)
+        bias = fmean(error for error, _ in found)
         body.append(
             [
                 stall,
@@ -152,7 +155,8 @@ def _up_to_90(rows: Sequence[Row]) -> list[str]:
     def most(places: Sequence[str]) -> Row:
         return max((row for row in rows if row.where in places), key=interconnect)
 
-    listed, shared = most([place for place in SINGLE if place != SHARED]), most([SHARED])
+    listed = most([place for place in SINGLE if place != SHARED])
+    shared = most([SHARED])
     here = (
         f"{interconnect(listed):.0f} % at most with links as collectives were seen to use them ({listed.workload} on "
         f"{listed.where}); {interconnect(shared):.0f} % where 16 GPUs share one PCIe root ({shared.workload})"
@@ -187,7 +191,8 @@ def _dearest(rows: Sequence[Row]) -> list[str]:
     }
     top = max(prices.values())
     dearest = [where for where, price in prices.items() if price == top]
-    not_fastest, not_cheapest = [], []
+    not_fastest = []
+    not_cheapest = []
     for workload in workloads(rows):
         own = [row for row in rows if row.workload == workload and row.where in PLACES]
         if max(own, key=lambda row: row.number("samples_per_second") or 0.0).where not in dearest:

@@ -32,7 +32,9 @@ from stash.study.study_run import cells_of
 
 STUDY = Path(__file__).parent / "paper.yaml"
 KEPT = Path(__file__).parent / "data"
-CELLS, STALLS, FACTS = KEPT / "cells.csv", KEPT / "stalls.csv.gz", KEPT / "facts.csv"
+CELLS = KEPT / "cells.csv"
+STALLS = KEPT / "stalls.csv.gz"
+FACTS = KEPT / "facts.csv"
 _CELL = (
     "workload",
     "batch",
@@ -117,7 +119,8 @@ def run() -> int:
 def keep() -> int:
     """Write down what the study has found until now; how many cells that is."""
     place = DATA / "study" / STUDY.name
-    cells, folder = cells_of(read_study(place)), folder_of_study(place)
+    cells = cells_of(read_study(place))
+    folder = folder_of_study(place)
     standing = standings(cells, study_folder.read_events(folder.journal))
     measured = {
         cell.id: attribute(load(folder.cell(cell.id).profile))

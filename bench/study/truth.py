@@ -46,13 +46,18 @@ def everywhere(bed: EmulatedCell, nodes: int, size: float) -> float:
 def buckets(model: Emulation, cap: float) -> Sequence[Layer]:
     """Layers put together as DDP does: from the last on, closed by the one with which it holds ``cap`` bytes."""
     found: list[Layer] = []
-    size, forward, backward = 0, 0.0, 0.0
+    size = 0
+    forward = 0.0
+    backward = 0.0
     for layer in reversed(model.layers):
         size += layer.bytes // 4 * 4
-        forward, backward = forward + layer.forward_seconds, backward + layer.backward_seconds
+        forward = forward + layer.forward_seconds
+        backward = backward + layer.backward_seconds
         if size >= cap:
             found.append(Layer(size, forward, backward))
-            size, forward, backward = 0, 0.0, 0.0
+            size = 0
+            forward = 0.0
+            backward = 0.0
     if backward or size:
         found.append(Layer(size, forward, backward))
     return tuple(reversed(found))

@@ -296,7 +296,7 @@ class ForkedMachines:
         finally:
             os._exit(code)
 
-    def running(self):
+    def status(self):
         with contextlib.suppress(EOFError, OSError):
             while self._pipe.poll():
                 self._take(*self._pipe.recv())
@@ -306,7 +306,7 @@ class ForkedMachines:
             if time.monotonic() >= until:
                 del self._stopped[number]
                 os.kill(number, signal.SIGCONT)
-        return self._status is None
+        return self._status
 
     def _take(self, name, place, office):
         if office is None:
@@ -353,9 +353,6 @@ class ForkedMachines:
 
     def head_output(self):
         return ""
-
-    def status(self):
-        return self._status
 
     def close(self):
         for number in list(self._names):

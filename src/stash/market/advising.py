@@ -105,7 +105,8 @@ def advise(
     other = min(others, key=dollars_first, default=None) if best == held else best
     saves = costs = None
     if held is not None and other is not None:
-        costs, saves = state.move_cost(other), options[held].dollars - options[other].dollars
+        costs = state.move_cost(other)
+        saves = options[held].dollars - options[other].dollars
     word = "stay" if best == held else "move"
     sentence = _sentence(state, options, best, other, (saves, costs))
     if deadline is not None and held not in in_time and best != held:
@@ -123,8 +124,10 @@ class _Outlook(NamedTuple):
 
 
 def _outlook(state: JobState, to: int) -> _Outlook:
-    market, held = state.market, state.held
-    seconds, paid = state.left / float(market.rates[to]), float(state.costs[to]) * state.left
+    market = state.market
+    held = state.held
+    seconds = state.left / float(market.rates[to])
+    paid = float(state.costs[to]) * state.left
     if to == held:
         return _Outlook(seconds, paid)
     start = market.start_seconds(resumes=held is not None)
@@ -154,7 +157,8 @@ def _sentence(
 ) -> str:
     market, held, (saves, costs) = state.market, state.held, move
     if held is None:
-        seconds, price = options[best].seconds, float(state.prices[best])
+        seconds = options[best].seconds
+        price = float(state.prices[best])
         return (
             f"Rent {market.offers[best].name} at ${price:.4g}/h: the whole job takes {format_span(seconds)}, its "
             f"start "
@@ -184,7 +188,8 @@ def move_task(
     command is to be written in.
     """
     assert advice.to is not None
-    job, offer = advice.state.market.job, advice.state.market.offers[advice.to]
+    job = advice.state.market.job
+    offer = advice.state.market.offers[advice.to]
     if offer.cloud not in CLOUDS:
         raise UserError(
             f"{offer.name} ({offer.cloud}) is nothing that SkyPilot rents; start the job there yourself"
@@ -201,7 +206,8 @@ def move_task(
         task = sky_task_yaml({"name": name, "num_nodes": job.machines, "resources": wanted})
         notes: Sequence[str] = ("write the job's command into run: a job.yaml does not have it",)
     else:
-        name, devices = task_name(profile), '"$SKYPILOT_NUM_GPUS_PER_NODE"'
+        name = task_name(profile)
+        devices = '"$SKYPILOT_NUM_GPUS_PER_NODE"'
         ranks = instance.devices
         task, started = task_body(
             profile, job.machines, ranks, devices if instance.gpu_count else str(ranks), wanted

@@ -121,7 +121,9 @@ def _covered_starts(
     market: JobMarket, starts: str | Sequence[float], deadline: float | None
 ) -> tuple[list[float], Counter[str]]:
     """Starts at which every cloud is watched, and from which the deadline is; why the others are left out."""
-    trace, left_out, kept = market.trace, Counter[str](), []
+    trace = market.trace
+    left_out = Counter[str]()
+    kept = []
     clouds = np.array([each.cloud for each in market.offers])
     for start in _moments(market, starts) if isinstance(starts, str) else sorted(starts):
         missing = sorted(set(clouds) - set(clouds[~np.isnan(trace.price[trace.pieces(start)])]))

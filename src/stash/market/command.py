@@ -56,7 +56,9 @@ from stash.market.policies import DEFAULT
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, json_flag, option
 
-_JOB, _MAY, _GOAL = "The job", "Machines to consider", "Goal"
+_JOB = "The job"
+_MAY = "Machines to consider"
+_GOAL = "Goal"
 
 
 def _parse_price(text: str) -> tuple[str, float]:
@@ -246,10 +248,8 @@ def show(options: ShowMarketOptions) -> None:
 
 def _markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
     """The files as one market, and what it is called; raises UserError."""
-    found, source = (
-        merge_traces([read_market(path) for path in paths]),
-        ", ".join(path.name for path in paths),
-    )
+    found = merge_traces([read_market(path) for path in paths])
+    source = ", ".join(path.name for path in paths)
     refuse_absurd(found, load_catalog(None), source)
     return found, source
 
@@ -286,7 +286,8 @@ def _job(
     ]
     if not chosen:
         raise UserError(f"--cloud leaves no offer; the market has {join_names(_clouds(whole))}")
-    trace, profile = whole.select_offers(chosen), None
+    trace = whole.select_offers(chosen)
+    profile = None
     missing: Mapping[str, str] = {}
     if options.job.suffix in (".yaml", ".yml"):
         job = read_job(options.job)
@@ -314,10 +315,8 @@ def _locate_data(job: MarketJob, whole: MarketTrace) -> MarketJob:
     if job.data_in is None:
         return job
     today = current_prices(load_catalog(None), datetime.now(timezone.utc))[0]
-    offers, clouds = (
-        (*today.offers, *whole.offers),
-        sorted({ON_PREMISE, *_clouds(today), *_clouds(whole)}),
-    )
+    offers = (*today.offers, *whole.offers)
+    clouds = sorted({ON_PREMISE, *_clouds(today), *_clouds(whole)})
     places = {
         word.lower(): each[:2]
         for each in offers
@@ -342,7 +341,8 @@ def advise(options: MoveOptions) -> None:
     Examples:
       stash market advise --job resnet50.stash.json --epochs 40 --dataset imagenet --on p3.2xlarge@us-east-1:on-demand
     """
-    now, catalog = datetime.now(timezone.utc), load_catalog(options.instances)
+    now = datetime.now(timezone.utc)
+    catalog = load_catalog(options.instances)
     target = None if options.output is None else output_file(options.output, "move", ".sky.yaml")
     today, old = current_prices(catalog, now)
     whole = merge_traces([*([_markets(options.markets)[0]] if options.markets else []), today])

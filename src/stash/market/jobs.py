@@ -21,7 +21,9 @@ from stash.core.units import parse_bytes, parse_count, parse_rate, parse_seconds
 from stash.core.user_files import load, quantity
 from stash.market.market_trace import MarketOffer
 
-BOOT, FETCH, EVERY = 180.0, 250e6, 1800.0
+BOOT = 180.0
+FETCH = 250e6
+EVERY = 1800.0
 """Assumed unless stated: seconds until a machine is up, bytes a second, seconds between checkpoints."""
 _CHECKPOINT = 3.0
 """Times the parameters: with Adam's two moments, as most optimizers of large models keep them."""

@@ -64,13 +64,15 @@ class Lease:
         )
 
     def progress(self, now: float) -> LeaseProgress:
-        elapsed, cycle = min(now, self.finish) - self.ready, self.stretch + self.save
+        elapsed = min(now, self.finish) - self.ready
+        cycle = self.stretch + self.save
         if elapsed <= 0:
             return LeaseProgress()
         whole = math.floor(elapsed / cycle + _SAME)
         if (whole + _SAME) * self.stretch >= self.needed:  # the training's end needs no checkpoint
             return LeaseProgress(self.needed, self.needed, 0.0, max(whole - 1, 0))
-        rest, saved = max(elapsed - whole * cycle, 0.0), whole * self.stretch
+        rest = max(elapsed - whole * cycle, 0.0)
+        saved = whole * self.stretch
         return LeaseProgress(
             saved + min(rest, self.stretch), saved, max(rest - self.stretch, 0.0), whole
         )
@@ -78,7 +80,8 @@ class Lease:
 
 def lease_of(market: JobMarket, offer: int, now: float, saved: float) -> Lease:
     """A lease granted ``now``, when so many samples were safe."""
-    job, rate = market.job, float(market.rates[offer])
+    job = market.job
+    rate = float(market.rates[offer])
     needed = (job.samples - saved) / rate
     ready = now + market.start_seconds(saved > 0)
     stretch = min(job.interval, needed)

@@ -97,7 +97,8 @@ def import_skypilot(
     A tick is how many instances could be had, as the repository's README says. ``prices`` are dollars an hour of what
     has none in its file; ``on_demand`` adds such an offer in each region, always there. Both by instance.
     """
-    traces, notes = [], set()
+    traces = []
+    notes = set()
     for file, ticks in _read_files(paths):
         offer, start = _parse_file_name(file)
         start = ticks.metadata.start or start
@@ -112,7 +113,8 @@ def import_skypilot(
             raise UserError(
                 f"{file}: its start {start!r} is no time; write it like {_START}"
             ) from error
-        count, gap = len(ticks.data), ticks.metadata.gap_seconds
+        count = len(ticks.data)
+        gap = ticks.metadata.gap_seconds
         dollars = np.array(
             ticks.prices or [(prices or {}).get(offer.instance)] * count, dtype=float
         )
@@ -125,10 +127,8 @@ def import_skypilot(
         stated = np.stack([dollars, np.array(ticks.data, dtype=float)], axis=1)
         same = np.append(False, (np.diff(np.nan_to_num(stated, nan=-1.0), axis=0) == 0).all(axis=1))
         same[:: max(int(CONFIRM_SECONDS / gap), 1)] = False
-        offers, rows = (
-            [offer],
-            [(0, begin + tick * gap, *stated[tick]) for tick in np.flatnonzero(~same)],
-        )
+        offers = [offer]
+        rows = [(0, begin + tick * gap, *stated[tick]) for tick in np.flatnonzero(~same)]
         fixed = (on_demand or {}).get(offer.instance)
         if fixed is not None:
             offers.append(offer._replace(zone="", kind="on-demand"))
@@ -145,7 +145,8 @@ def _parse_file_name(file: Path) -> tuple[MarketOffer, str | None]:
         raise UserError(
             f"{file}: a trace is named like us-west-2a_v100_1.json: zone, GPU and count"
         )
-    cloud, start = "gcp" if re.search(r"\d-[a-z]$", zone) else "aws", None
+    cloud = "gcp" if re.search(r"\d-[a-z]$", zone) else "aws"
+    start = None
     dated = next((match for part in file.parts if (match := _DATED.search(part))), None)
     if dated is not None:
         cloud, month, day, year = dated.groups()
@@ -170,10 +171,8 @@ def refuse_absurd(trace: MarketTrace, catalog: Catalog, source: str) -> None:
         key = (offer.instance.cloud, offer.instance.name)
         known[key] = max(known.get(key, 0.0), offer.dollars_per_hour)
     for number, each in enumerate(trace.offers):
-        fixed, highest = (
-            known.get((each.cloud, each.instance)),
-            np.nan_to_num(trace.select_offers([number]).price).max(),
-        )
+        fixed = known.get((each.cloud, each.instance))
+        highest = np.nan_to_num(trace.select_offers([number]).price).max()
         if fixed and highest > _ABSURD * fixed:
             raise UserError(
                 f"{source}: usd_per_hour: {each.name} costs ${highest:g}/h, more than ten times its on-demand price "
@@ -190,7 +189,8 @@ def current_prices(
     these days. Raises UserError where all are.
     """
     numbers: dict[MarketOffer, int] = {}
-    rows, old = [], set()
+    rows = []
+    old = set()
     for offer in catalog.query(OfferFilter(kinds=("on-demand", "spot"), min_gpu_count=0.01)):
         named = MarketOffer(
             offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind

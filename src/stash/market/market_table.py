@@ -39,7 +39,9 @@ MAX_GAP = 36 * HOUR
 """Where a file says nothing: AWS states every price once a day at least, and of a day some come hours late."""
 MAX_BYTES = 2**28
 """Of a market's text: four million rows."""
-_MAX_LINE, _MAX_DOLLARS, _MAX_AVAILABLE = 2_000, 1e5, 1e6
+_MAX_LINE = 2_000
+_MAX_DOLLARS = 1e5
+_MAX_AVAILABLE = 1e6
 _DESCRIBED = "its lines look like 2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409, (docs/market.md)"
 
 
@@ -70,7 +72,9 @@ def read_market(path: str | Path) -> MarketTrace:
 
 
 def _read_trace(text: io.TextIOWrapper, file: Path) -> MarketTrace:
-    line, max_gap, sources = 1, MAX_GAP, []
+    line = 1
+    max_gap = MAX_GAP
+    sources = []
     while (head := text.readline(_MAX_LINE).strip()).startswith("#"):
         name, _, value = head.lstrip("# ").partition(":")
         if name.startswith("stash market ") and head != VERSION:
@@ -89,7 +93,8 @@ def _read_trace(text: io.TextIOWrapper, file: Path) -> MarketTrace:
         why = f"{shorten_text(head, 100)!r} does not name the columns"
         raise UserError(f"{file}:{line}: {why}; write {COLUMNS}. Prices are US dollars")
     numbers: dict[tuple[str, ...], int] = {}
-    rows, last = array("d"), 0
+    rows = array("d")
+    last = 0
     for at_line, cells in enumerate(csv.reader(text), line + 1):
         if not cells or cells[0].startswith("#"):
             continue

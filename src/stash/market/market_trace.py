@@ -124,7 +124,8 @@ class MarketTrace:
     def select_offers(self, chosen: Sequence[int] | Integers) -> MarketTrace:
         """The same with these offers only, one at least."""
         parts = [np.arange(self.first[number], self.first[number + 1]) for number in chosen]
-        rows, first = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+        rows = np.concatenate(parts)
+        first = np.cumsum([0, *map(len, parts)])
         offers = tuple(self.offers[number] for number in chosen)
         return replace(
             self,
@@ -145,11 +146,14 @@ def trace_of(
     """
     table = np.asarray(rows, dtype=float)
     ranked = sorted(range(len(offers)), key=offers.__getitem__)
-    number, at = np.argsort(ranked)[table[:, 0].astype(np.int64)], table[:, 1].astype(np.int64)
+    number = np.argsort(ranked)[table[:, 0].astype(np.int64)]
+    at = table[:, 1].astype(np.int64)
     key = number * _BASE + at
     order = np.argsort(key, kind="stable")
     order = order[np.append(np.diff(key[order]) > 0, True)]
-    number, at, values = number[order], at[order], table[order, 2:]
+    number = number[order]
+    at = at[order]
+    values = table[order, 2:]
     # An unwatched piece before each offer's first row, and one after each long gap.
     is_last = np.append(np.diff(number) > 0, True)
     is_long = np.append(np.diff(at) > max_gap, True)
@@ -178,7 +182,9 @@ def merge_traces(traces: Sequence[MarketTrace]) -> MarketTrace:
     Prices and counts are filled in from each other's traces: one may have only prices, the other only counts.
     """
     offers = sorted({each for trace in traces for each in trace.offers})
-    ats, prices, counts = [], [], []
+    ats = []
+    prices = []
+    counts = []
     for offer in offers:
         parts = [
             trace.select_offers([trace.offers.index(offer)])

@@ -19,7 +19,8 @@ from stash.ui.charts.chart import Grid
 from stash.ui.page import Page
 
 SCHEMA = 1
-_MAX_OFFERS, _MAX_ADVISED = 60, 10
+_MAX_OFFERS = 60
+_MAX_ADVISED = 10
 _ASSUMED = {
     "boot": f"{BOOT:g} s",
     "fetch": f"{FETCH / 1e6:g} MB/s",
@@ -62,9 +63,14 @@ def market_page(trace: MarketTrace, source: str) -> Page:
 
 def _offer_facts(trace: MarketTrace, number: int) -> dict[str, Any]:
     only = trace.select_offers([number])
-    price, available, lasts = only.price, only.available, np.minimum(only.ends, trace.end) - only.at
-    known, seen, whole = ~np.isnan(price), ~np.isnan(available), float(lasts[only.is_watched].sum())
-    covered, looked = float(lasts[known].sum()), float(lasts[seen].sum())
+    price = only.price
+    available = only.available
+    lasts = np.minimum(only.ends, trace.end) - only.at
+    known = ~np.isnan(price)
+    seen = ~np.isnan(available)
+    whole = float(lasts[only.is_watched].sum())
+    covered = float(lasts[known].sum())
+    looked = float(lasts[seen].sum())
     return {
         **only.offers[0]._asdict(),
         "covered_seconds": covered,
@@ -94,57 +100,50 @@ def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
 
 def backtest_page(found: Backtest, source: str) -> Page:
     """A line for each policy."""
-    first, last = found.starts[0], found.starts[-1]
-    late = "" if found.deadline is None else f", each to be done in {format_span(found.deadline)}"
-    in_time = [name for name, runs in found.runs.items() if not any(run.late for run in runs)]
-    best = min(in_time or found.runs, key=found.mean)
-    among = " of those that are never late" if 0 < len(in_time) < len(found.runs) else ""
-    least, base = found.mean(best), found.mean(found.reference)
-    sentence = f"{best} costs least{among} in the mean, {format_dollars(least)}"
+    means = {name: found.mean(name) for name in found.runs}
+    base = means[found.reference]
+    against = {
+        name: f"{mean / base - 1:+.1%}" if base else "unknown" for name, mean in means.items()
+    }
+    late = {name: sum(run.late for run in runs) for name, runs in found.runs.items()}
+    in_time = [name for name in means if not late[name]]
+    best = min(in_time or means, key=means.__getitem__)
+    among = " of those that are never late" if 0 < len(in_time) < len(means) else ""
+    sentence = f"{best} costs least{among} in the mean, {format_dollars(means[best])}"
     if best != found.reference:
-        sentence += f" ({_against(found, least)} against {found.reference}, {format_dollars(base)})"
-    parts = {name: found.mean_parts(name) for name in found.runs}
-    names = [name for name in PARTS if any(each.get(name) for each in parts.values())]
-    rows = [
-        (name, *(f"{each.get(part, 0.0):.2f}" for part in names), f"{found.mean(name):.2f}")
-        for name, each in parts.items()
-    ]
-    columns = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "late", "moves")
+        sentence += f" ({against[best]} against {found.reference}, {format_dollars(base)})"
     lines = []
     for name, runs in found.runs.items():
-        values = [run.dollars for run in runs]
-        low, high = np.percentile(values, [5, 95])
+        low, high = np.percentile([run.dollars for run in runs], [5, 95])
         decimals = 2 if high < 100 else 0
-        lines.append(
-            (
-                name,
-                f"{format_dollars(float(np.mean(values)))} ({low:,.{decimals}f}-{high:,.{decimals}f})",
-                _against(found, found.mean(name)),
-                "-"
-                if found.deadline is None
-                else f"{sum(run.late for run in runs)} of {len(runs)}",
-                f"{np.mean([run.count('moved') for run in runs]):.1f}",
-            )
-        )
+        dollars = f"{format_dollars(means[name])} ({low:,.{decimals}f}-{high:,.{decimals}f})"
+        often = "-" if found.deadline is None else f"{late[name]} of {len(runs)}"
+        moves = np.mean([run.count("moved") for run in runs])
+        lines.append((name, dollars, against[name], often, f"{moves:.1f}"))
+    parts = {name: found.mean_parts(name) for name in means}
+    shown = [part for part in PARTS if any(each.get(part) for each in parts.values())]
+    bills = tuple(
+        (name, *(f"{each.get(part, 0.0):.2f}" for part in shown), f"{means[name]:.2f}")
+        for name, each in parts.items()
+    )
+    starts = format_count(len(found.starts), "start")
+    until = "" if found.deadline is None else f", each to be done in {format_span(found.deadline)}"
+    columns = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "late", "moves")
+    text = frozenset({0})
     return Page(
         title=f"{found.market.job.name} on {source}",
-        source=f"{format_count(len(found.starts), 'start')}, {iso_day(first)} to {iso_day(last)}{late}",
+        source=f"{starts}, {iso_day(found.starts[0])} to {iso_day(found.starts[-1])}{until}",
         subtitle=tuple(
             f"{format_count(count, 'start')} left out: {why}"
             for why, count in sorted(found.left_out.items())
         ),
         verdict=(f"{sentence}.",),
         grids=(
-            Grid("", columns, tuple(lines), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3)),
-            Grid("Mean dollars", (*names, "bill"), tuple(rows), frozenset({0}), first="policy"),
+            Grid("", columns, tuple(lines), text, first="policy", ranks=(0, 0, 1, 2, 3)),
+            Grid("Mean dollars", (*shown, "bill"), bills, text, first="policy"),
         ),
         warnings=tuple(_warnings(found)),
     )
-
-
-def _against(found: Backtest, mean: float) -> str:
-    base = found.mean(found.reference)
-    return f"{mean / base - 1:+.1%}" if base else "unknown"
 
 
 def _warnings(found: Backtest) -> Iterator[str]:
@@ -211,7 +210,9 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
 def advice_page(advice: MarketAdvice) -> Page:
     """Stay or move, why, what it saves, what starts it."""
     state = advice.state
-    market, prices, costs = state.market, state.prices, state.costs
+    market = state.market
+    prices = state.prices
+    costs = state.costs
     rows = tuple(
         (
             market.offers[each].name + (" (held)" if each == state.held else ""),

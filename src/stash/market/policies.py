@@ -39,7 +39,8 @@ def once(state: JobState, allowed: Integers | None = None) -> PolicyDecision:
 
 def daily(state: JobState) -> PolicyDecision:
     """argmin r over everything, again every 24 hours (DISPA'20)."""
-    due, held = state.memory, state.held
+    due = state.memory
+    held = state.held
     if held is not None and due is not None and state.now < due:
         return PolicyDecision(held, due, False, due)
     best = state.best()
@@ -66,7 +67,10 @@ def uniform_progress(state: JobState) -> PolicyDecision:
     held to the end. The last moment of an idle job is R < C + 2 · d; it decides again a tick later only, so without
     spot machines R − gap counts. Raises UserError without an on-demand offer.
     """
-    market, now, deadline, held = state.market, state.now, state.deadline, state.held
+    market = state.market
+    now = state.now
+    deadline = state.deadline
+    held = state.held
     fixed, spots = _fixed_and_spots(state)
     if fixed is None:
         raise UserError(
@@ -75,12 +79,11 @@ def uniform_progress(state: JobState) -> PolicyDecision:
         )
     assert deadline is not None
     rate = float(market.rates[fixed]) / (1 + market.job.save_seconds / market.job.interval)
-    work, kept = market.job.samples / rate, (market.job.samples - state.saved) / rate
-    left, rest, move = (
-        state.left / rate,
-        deadline - now,
-        market.start_seconds(True) + market.job.save_seconds,
-    )
+    work = market.job.samples / rate
+    kept = (market.job.samples - state.saved) / rate
+    left = state.left / rate
+    rest = deadline - now
+    move = market.start_seconds(True) + market.job.save_seconds
     on_spot = held is not None and market.offers[held].kind == "spot"
     best = held if on_spot else state.best(spots)
     gap = min(_TICK, max(rest, 1.0))
@@ -97,7 +100,9 @@ def uniform_progress(state: JobState) -> PolicyDecision:
     last = (rest if best is not None else rest - gap) < left + 2 * move
     final = bool(state.memory) or (last and held is None)
     final = final or (best is not None and not safe and (held is None or on_spot))
-    pace, elapsed, done = work / (deadline - state.started), now - state.started, work - left
+    pace = work / (deadline - state.started)
+    elapsed = now - state.started
+    done = work - left
     ahead = best is not None and safe and done >= (elapsed + 2 * move) * pace
     behind = held is None and best is None and done < elapsed * pace
     stays = held is not None and not on_spot and not ahead
@@ -106,10 +111,8 @@ def uniform_progress(state: JobState) -> PolicyDecision:
 
 def _fixed_and_spots(state: JobState) -> tuple[int | None, Integers]:
     """The best on-demand offer, and the spot offers that are no slower."""
-    rates, is_spot = (
-        state.market.rates,
-        np.array([each.kind == "spot" for each in state.market.offers]),
-    )
+    rates = state.market.rates
+    is_spot = np.array([each.kind == "spot" for each in state.market.offers])
     fixed = state.best(np.flatnonzero(~is_spot))
     return fixed, np.flatnonzero(
         is_spot & (rates >= (0.0 if fixed is None else rates[fixed] * 0.999))

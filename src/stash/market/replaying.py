@@ -66,10 +66,15 @@ class _Run:
         return bool(self.uncovered) or (bool(self.bills) and self.bills[-1].end == "finished")
 
     def state(self, start: float, deadline: float | None, memory: Any) -> JobState:
-        progress, rate, held, ready = LeaseProgress(), 0.0, None, self.now
+        progress = LeaseProgress()
+        rate = 0.0
+        held = None
+        ready = self.now
         if self.lease is not None:
-            progress, rate = self.lease.progress(self.now), self.lease.rate
-            held, ready = self.lease.offer, self.lease.ready
+            progress = self.lease.progress(self.now)
+            rate = self.lease.rate
+            held = self.lease.offer
+            ready = self.lease.ready
         done, saved = (self.saved + seconds * rate for seconds in (progress.worked, progress.saved))
         return JobState(
             self.market, self.now, start, deadline, done, saved, held, ready, self.copies, memory
@@ -87,7 +92,9 @@ def _end_lease(run: _Run, when: float, end: End, saving_from: float | None = Non
 def _lose_lease(run: _Run, saving_from: float | None = None) -> _Run:
     """The lease ends because its offer is gone, or it is not covered as nobody watched it any longer."""
     assert run.lease is not None
-    trace, offer, gone = run.market.trace, run.lease.offer, run.lease.gone
+    trace = run.market.trace
+    offer = run.lease.offer
+    gone = run.lease.gone
     if math.isnan(trace.price[trace.find(offer, gone)]):
         name = run.market.offers[offer].name
         return replace(run, now=gone, uncovered=f"{name} was not watched all the time")
@@ -109,7 +116,9 @@ def _release(run: _Run, end: End) -> _Run:
 def _rent(run: _Run, offer: int) -> _Run:
     """Bring checkpoint and data, the data to a region that has none of them yet, and begin a lease."""
     market, job = run.market, run.market.job
-    egress, copies, place = run.egress, run.copies, market.offers[offer]
+    egress = run.egress
+    copies = run.copies
+    place = market.offers[offer]
     if run.saved > 0:
         egress += move_dollars(
             market.fees, market.offers[run.bills[-1].offer], place, job.checkpoint
@@ -159,12 +168,14 @@ def play(
 
     Raises UncoveredError where what it needs was not watched, and UserError where the policy is at fault.
     """
-    limit, memory = None if deadline is None else start + deadline, None
+    limit = None if deadline is None else start + deadline
+    memory = None
     run = _Run(market, start, () if market.home is None else (market.home,))
     while len(run.bills) < _MAX_LEASES:
         state = run.state(start, limit, memory)
         decision = policy.decide(state)
-        memory, held = decision.memory, state.held
+        memory = decision.memory
+        held = state.held
         if decision.hold not in (None, held) and not state.there[decision.hold]:
             name = f"{market.offers[decision.hold].name} at {iso_time(run.now)}"
             raise UserError(f"policy {policy.name} rents {name}, which could not be rented then")

@@ -85,7 +85,8 @@ def advise_now(
     demand = demand_of(jobs, cluster, matrix, now)
     if not len(demand):
         raise UserError(f"none of these jobs can run on what {cluster.name} has free")
-    policy, here = POLICIES[name], [jobs[number] for number in demand.ids]
+    policy = POLICIES[name]
+    here = [jobs[number] for number in demand.ids]
     found = policy.rule(demand)
     # The next round's types; of equal priorities who runs there now stays.
     runs = demand.rates > 0
@@ -109,7 +110,8 @@ def advise_now(
     prices = {kind: price for kind, price in priced if price > _PRICED}
     answers = []
     for at, job in enumerate(here):
-        kind, share = types[at] if at in places else None, math.nan
+        kind = types[at] if at in places else None
+        share = math.nan
         if found.type_prices is not None:
             share = float(found.x[at].max() if kind is None else found.x[at, kind])
         nodes = tuple(cluster.nodes[node].name for node, _ in places.get(at, ()))
@@ -130,7 +132,8 @@ def _why(
     prices: Mapping[str, float],
     policy: JobPolicy,
 ) -> str:
-    rates, best = demand.rates[at], demand.best[at]
+    rates = demand.rates[at]
+    best = demand.best[at]
     if kind is not None:
         speed = f"{rates[kind] / best:.0%} of its best rate"
         name = cluster.types[kind]
@@ -156,7 +159,6 @@ _MAX_LINES = 10
 def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> Page:
     """Changes with their reasons, and the requests."""
     changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
-    shown = changes[:_MAX_LINES]
     rows = tuple(
         (
             each.job.name,
@@ -166,54 +168,37 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> 
             each.change,
             each.why,
         )
-        for each in shown
+        for each in changes[:_MAX_LINES]
     )
-    hidden = len(found.jobs) - len(shown)
-    kept = len(found.jobs) - len(changes)
-    below = (
-        f"{format_count(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --json has all"
-        if hidden
-        else ""
-    )
+    below = ""
+    if len(found.jobs) > len(rows):
+        more = format_count(len(changes) - len(rows), "change")
+        below = f"{more} more, and {len(found.jobs) - len(changes)} stay or wait: --json has all"
+    head = ("type", "node", "share", "change", "why")
+    texts = frozenset({0, 1, 2, 4, 5})
+    ranks = (0, 1, 4, 5, 2, 3)
+    grid = Grid("", head, rows, texts, first="job", ranks=ranks, prose=True, below=below)
     policy = POLICIES[found.policy]
-    reached = (
-        ""
-        if math.isnan(found.objective)
-        else f" The objective is {found.objective:.4g} {policy.objective}."
-    )
     gain = policy.gain or policy.objective
+    verdict = f"{format_count(len(changes), 'change')} for {format_count(len(found.jobs), 'job')}."
+    if not math.isnan(found.objective):
+        verdict += f" The objective is {found.objective:.4g} {policy.objective}."
     prices = tuple(
         (f"one more {kind}", f"{price:.4g} {gain}") for kind, price in found.type_prices.items()
     )
-    requests = [" ".join(words) for each in asked for words in each.commands]
-    notes = [each.note for each in asked if each.note]
-    chapters = [Chapter("prices", "What holds it down", facts=prices, brief=True)] if prices else []
-    if requests or notes:
-        points = (*requests, *notes)
-        chapters.append(
-            Chapter("requests", "Requests to Slurm", points=points, brief=True, most=_MAX_LINES)
-        )
+    points = [" ".join(words) for each in asked for words in each.commands]
+    points += [each.note for each in asked if each.note]
+    requests = tuple(points)
+    chapters = (
+        Chapter("prices", "What holds it down", facts=prices, brief=True),
+        Chapter("requests", "Requests to Slurm", points=requests, brief=True, most=_MAX_LINES),
+    )
     return Page(
         title=f"What to run now, by {found.policy}",
-        verdict=(
-            f"{format_count(len(changes), 'change')} for {format_count(len(found.jobs), 'job')}.{reached}",
-        ),
-        grids=(
-            Grid(
-                "",
-                ("type", "node", "share", "change", "why"),
-                rows,
-                frozenset({0, 1, 2, 4, 5}),
-                first="job",
-                ranks=(0, 1, 4, 5, 2, 3),
-                prose=True,
-                below=below,
-            ),
-        )
-        if rows
-        else (),
+        verdict=(verdict,),
+        grids=(grid,) if rows else (),
         warnings=tuple(f"{name} was left out: {why}." for name, why in found.excluded[:5]),
-        chapters=tuple(chapters),
+        chapters=tuple(each for each in chapters if each.facts or each.points),
     )
 
 

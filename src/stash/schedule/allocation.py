@@ -33,7 +33,8 @@ def shortest_remaining(demand: JobDemand) -> ShareAllocation:
 
 def _greedy(demand: JobDemand, order: WholeNumbers, backfill: bool) -> Floats:
     """Each job in turn on its fastest type with enough free GPUs."""
-    x, free = np.zeros(demand.rates.shape), demand.counts.copy()
+    x = np.zeros(demand.rates.shape)
+    free = demand.counts.copy()
     for job in order:
         rates = np.where(free >= demand.gpus[job], demand.rates[job], 0.0)
         kind = int(rates.argmax())
@@ -68,10 +69,8 @@ class JobPolicy:
     """Whether jobs may start before one that does not fit."""
 
 
-_LEVEL, _T = (
-    "times its equal share for the worst-off job",
-    "seconds until all are finished",
-)
+_LEVEL = "times its equal share for the worst-off job"
+_T = "seconds until all are finished"
 _SOONER = "seconds less until all are finished"
 POLICIES: Mapping[str, JobPolicy] = {
     each.name: each

@@ -229,7 +229,8 @@ def advise(options: QueueAdviceOptions) -> None:
     jobs = read.jobs
     held = match_queue(jobs, cluster) if options.engine == "slurm" else None
     if held is not None:
-        others, cluster = cluster.gpus - held.cluster.gpus, held.cluster
+        others = cluster.gpus - held.cluster.gpus
+        cluster = held.cluster
         if others:
             note(f"jobs that are not in {options.jobs} hold {format_count(others, 'GPU')}")
         jobs = held.jobs

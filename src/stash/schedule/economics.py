@@ -144,7 +144,9 @@ def equilibrium(
     total = sum(known) if len(known) == len(bills) else None
     used = float(course.served.sum()) / HOUR
     break_even = None if total is None or total <= 0 else hourly / (total / used * gpus)
-    here, left, steps = list(jobs), list[str](), list[DefectionStep]()
+    here = list(jobs)
+    left = list[str]()
+    steps = list[DefectionStep]()
     for _ in range(MOST_STEPS):
         if not here:
             break
@@ -178,7 +180,9 @@ def _step(
         own = of_user == number
         waiting = float(waits[own].sum())
         cost = price * float(held[own].sum()) + rules.waiting_dollars * waiting
-        wait, run, cloud = float(waits[own].mean()), float(runs[own].mean()), clouds[user]
+        wait = float(waits[own].mean())
+        run = float(runs[own].mean())
+        cloud = clouds[user]
         why = ""
         if cloud is not None and cost > cloud:
             why = "the cloud costs less"

@@ -36,7 +36,8 @@ from stash.schedule.records import (
 )
 
 YEAR = YEAR_HOURS * HOUR
-LONGEST_SECONDS, LATEST_SECONDS = YEAR, 10 * YEAR
+LONGEST_SECONDS = YEAR
+LATEST_SECONDS = 10 * YEAR
 """That a job takes at its fastest; between the first submission and the last. More is a mistake, and takes hours."""
 _SECONDS = quantity(partial(parse_seconds, named="s"))
 
@@ -69,7 +70,9 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
 
     A job whose model and GPUs have no rate on this cluster is left out and named.
     """
-    jobs, excluded, seen = list[QueuedJob](), list[tuple[str, str]](), dict[str, int]()
+    jobs = list[QueuedJob]()
+    excluded = list[tuple[str, str]]()
+    seen = dict[str, int]()
     for line, row in load_rows(path, _JobRow, "the jobs", DESCRIBED, 500_000, 2**26):
         facts = row.model_dump()
         job = QueuedJob(facts.pop("job"), **facts)
@@ -184,7 +187,9 @@ def read_matrix(path: Path) -> RateMatrix:
             raise UserError(
                 f"{path}:{line}: model: {row.model} on {row.gpus} {row.gpu}, {row.placement}, is given twice"
             )
-        low, value, high = row.low, row.steps_per_second, row.high
+        low = row.low
+        value = row.steps_per_second
+        high = row.high
         if low is not None and high is not None and not low <= value <= high:
             raise UserError(
                 f"{path}:{line}: steps_per_second: {value:g} is not between low and high, {low:g} and {high:g}"

@@ -15,7 +15,8 @@ import numpy as np
 from stash.schedule.records import Floats, JobDemand, LabCluster, QueuedJob, WholeNumbers
 
 RateOrigin = Literal["measured", "forecast", "data sheet", "given"]
-PACKED, SPREAD = 0, -1
+PACKED = 0
+SPREAD = -1
 """Instead of a number of nodes: as few as the gang fits into, and any more than that."""
 RESTART = 45.0
 """Seconds from the order to stop a job to its first step elsewhere, where no profile says."""
@@ -57,42 +58,33 @@ class RateMatrix:
 
 
 class RateTable:
-    """The matrix for some jobs on one cluster, as arrays: what policies and the simulator ask."""
+    """The matrix for some jobs on one cluster: what policies and the simulator ask."""
 
     def __init__(self, jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> None:
-        kinds = list(dict.fromkeys((job.model, job.gpus) for job in jobs))
-        place = {kind: number for number, kind in enumerate(kinds)}
-        self.kind: WholeNumbers = np.array(
-            [place[job.model, job.gpus] for job in jobs], dtype=np.int64
-        )
-        self.fewest = [
-            [cluster.fewest_nodes(gpu, gpus) for gpu in cluster.types] for _, gpus in kinds
-        ]
-        self._rates: list[list[dict[int, float]]] = []
-        """By kind and type: rates by nodes, from the fewest on; empty where it does not fit."""
-        for (model, gpus), row in zip(kinds, self.fewest, strict=True):
-            self._rates.append([])
-            for gpu, few in zip(cluster.types, row, strict=True):
-                packed = matrix.packed_rate(model, gpus, gpu, few)
-                rates = {few: 0.0 if packed is None else packed.value} if few else {}
-                for nodes in range(few + 1, gpus + 1) if few else ():
-                    known = matrix.rate(model, gpus, gpu, nodes)
-                    if known is not None:
-                        rates[nodes] = known.value
-                self._rates[-1].append(rates)
-        pairs = [
-            list(zip(self._rates[number], row, strict=True))
-            for number, row in enumerate(self.fewest)
-        ]
-        packed_rates = np.array([[rates.get(few, 0.0) for rates, few in row] for row in pairs])
-        self.packed: Floats = packed_rates[self.kind]
+        self._jobs = jobs
+        self._types = cluster.types
+        self._matrix = matrix
+        self._fewest = {
+            (gpus, gpu): cluster.fewest_nodes(gpu, gpus)
+            for gpus in {job.gpus for job in jobs}
+            for gpu in cluster.types
+        }
+        rows: dict[tuple[str, int], list[float]] = {}
+        for model, gpus in {(job.model, job.gpus) for job in jobs}:
+            fewest = [(gpu, self._fewest[gpus, gpu]) for gpu in cluster.types]
+            known = [few and matrix.packed_rate(model, gpus, gpu, few) for gpu, few in fewest]
+            rows[model, gpus] = [rate.value if rate else 0.0 for rate in known]
+        self.packed: Floats = np.array([rows[job.model, job.gpus] for job in jobs])
         self.restart: Floats = np.array([matrix.restart.get(job.model, RESTART) for job in jobs])
 
     def spread(self, job: int, kind: int, nodes: int) -> float | None:
         """The rate over that many nodes; ``None`` where it is unknown."""
-        number = int(self.kind[job])
-        rates = self._rates[number][kind]
-        return rates.get(max(nodes, self.fewest[number][kind]))
+        one = self._jobs[job]
+        gpu = self._types[kind]
+        if nodes <= self._fewest[one.gpus, gpu]:
+            return float(self.packed[job, kind])
+        known = self._matrix.rate(one.model, one.gpus, gpu, nodes)
+        return None if known is None else known.value
 
 
 def demand_of(
@@ -128,5 +120,4 @@ def make_demand(
         deadline=np.array([np.inf if job.deadline is None else job.deadline - now for job in here]),
         costs=cluster.cost_per_gpu(),
         ids=ids,
-        model=table.kind[ids],
     )

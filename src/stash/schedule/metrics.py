@@ -96,7 +96,8 @@ def finish_time_ratios(course: ScheduleCourse, cluster: LabCluster, matrix: Rate
     moments = np.concatenate([course.submit, course.finish])
     steps = np.concatenate([np.ones(len(course.submit)), -np.ones(len(course.finish))])
     order = np.argsort(moments, kind="stable")
-    times, there = moments[order], np.cumsum(steps[order])
+    times = moments[order]
+    there = np.cumsum(steps[order])
     area = np.concatenate([[0.0], np.cumsum(there[:-1] * np.diff(times))])
 
     def jobs_until(at: Floats) -> Floats:

@@ -51,7 +51,8 @@ def page(found: PolicyComparison) -> Page:
             points.append(f"{name}: {format_count(one.late, 'job')} missed the deadline.")
     best = min(found.figures.values(), key=lambda each: each.jct_mean_seconds)
     shortest = min(found.figures.values(), key=lambda each: each.makespan_seconds)
-    jct, end = best.jct_mean_seconds, shortest.makespan_seconds
+    jct = best.jct_mean_seconds
+    end = shortest.makespan_seconds
     if len(found.figures) == 1:
         verdict = f"Jobs end after {_hours(jct)} h in the mean, and the last after {_hours(end)} h."
     else:
@@ -116,7 +117,8 @@ def _hours_grid(found: PolicyComparison) -> Grid:
 def _warnings(found: PolicyComparison) -> list[str]:
     lines = []
     if found.unrated:
-        idle, gpus = sum(found.unrated.values()), found.cluster.gpus
+        idle = sum(found.unrated.values())
+        gpus = found.cluster.gpus
         lines.append(
             f"{idle} of {gpus} GPUs stand idle: no job has a rate on {join_names(list(found.unrated))}; "
             "`stash schedule throughputs` adds rates, or write 0 where a job does not run."

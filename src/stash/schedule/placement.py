@@ -33,7 +33,8 @@ class FreeGpus:
         for node in fullest:
             if self.free[node] >= gpus:
                 return ((node, gpus),)
-        found, missing = [], gpus
+        found = []
+        missing = gpus
         for emptiest in sorted(fullest, key=lambda node: -self.free[node]):
             part = min(self.free[emptiest], missing)
             # The rest goes where it leaves least behind.

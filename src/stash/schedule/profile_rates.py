@@ -39,7 +39,8 @@ def rates_of(profiles: Sequence[tuple[Profile, str]], cluster: LabCluster) -> Fo
             base = forecast_base(profile)
         except StashError as error:
             raise UserError(f"{source}: {error}") from None
-        model, gpus = profile.workload.name, profile.world_size
+        model = profile.workload.name
+        gpus = profile.world_size
         for kind in cluster.types:
             few = cluster.fewest_nodes(kind, gpus)
             if not few:
@@ -109,7 +110,8 @@ def _restart(base: Base) -> float | None:
 
     ``None`` where the profile does not tell the start-up.
     """
-    profile, storage = base.profile, base.target.storage
+    profile = base.profile
+    storage = base.target.storage
     if profile.seconds_before_blocks is None:
         return None
     state = (profile.workload.parameter_bytes or 0) + (profile.workload.optimizer_bytes or 0)

@@ -91,11 +91,13 @@ class LabCluster:
 
     def fewest_nodes(self, kind: str, gpus: int) -> int:
         """Nodes that a gang needs at least, if all were free; 0 where it does not fit at all."""
-        left, used = gpus, 0
+        left = gpus
+        used = 0
         for size in sorted((node.gpus for node in self.nodes if node.gpu == kind), reverse=True):
             if left <= 0:
                 break
-            left, used = left - size, used + 1
+            left = left - size
+            used = used + 1
         return used if left <= 0 else 0
 
     def cost_per_gpu(self) -> Floats:
@@ -127,8 +129,6 @@ class JobDemand:
     """Dollars per GPU and hour, by type."""
     ids: WholeNumbers
     """A number that each job keeps."""
-    model: WholeNumbers
-    """Jobs of the same number have the same rates and GPUs."""
 
     def __len__(self) -> int:
         return len(self.gpus)

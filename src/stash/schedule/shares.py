@@ -115,7 +115,8 @@ class ShareProgram:
         least: Floats | None = None,
     ) -> Solution:
         """With these ``rows`` at ``least`` so much; raises StashError for what HiGHS cannot solve."""
-        left, right = self._left, self._right
+        left = self._left
+        right = self._right
         if rows is not None and least is not None:
             left = vstack([left, -csr_array(rows)], format="csr")
             right = np.concatenate([right, -least])
@@ -163,7 +164,8 @@ def max_min(demand: JobDemand) -> ShareAllocation:
     """
     scale = demand.gpus / (demand.weight * equal_rates(demand))
     groups = merge_jobs(demand, demand.weight)
-    program, level = ShareProgram(demand, groups), scale[groups.first]
+    program = ShareProgram(demand, groups)
+    level = scale[groups.first]
     rows = program.throughputs(level, np.full(groups.size, -1.0))
     first = program.solve(_last_variable(program), rows, np.zeros(groups.size))
     kept = program.throughputs(level, np.zeros(groups.size))
@@ -247,7 +249,8 @@ def relaxation(demand: JobDemand) -> float:
 
 def _worth(demand: JobDemand, groups: Groups) -> tuple[Floats, Floats]:
     """Of each variable, Σ R/R_best and Σ c·s, groups counted."""
-    at, count = groups.first, groups.count[:, None]
+    at = groups.first
+    count = groups.count[:, None]
     value = demand.rates[at] / demand.best[at][:, None] * count
     cost = demand.costs[None, :] * demand.gpus[at][:, None] * count
     return np.append(value.ravel(), 0.0), np.append(cost.ravel(), 0.0)

@@ -119,41 +119,33 @@ def match_queue(
     ]
     numbers = {each.number: each for each in there}
     kinds = {node.name: node.gpu for node in cluster.nodes}
-    found, of_name = [], {}
+    of_name = {job.name: numbers[job.name] for job in jobs if job.name in numbers}
+    found = []
     for job in jobs:
-        slurm = numbers.get(job.name)
-        if slurm is None:
-            continue
-        of_name[job.name] = slurm
-        on = ""
-        if slurm.state != "PENDING":
-            on = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
-        found.append(replace(job, on=on))
+        if job.name in of_name:
+            slurm = of_name[job.name]
+            held = () if slurm.state == "PENDING" else node_names(slurm.nodes)
+            on = next((kinds[name] for name in held if name in kinds), "")
+            found.append(replace(job, on=on))
     if not found:
         raise UserError(
             "--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers"
         )
-    others = [each for each in there if each.state != "PENDING" and each not in of_name.values()]
-    # What others do not hold, whole nodes where Slurm counts no GPUs; raises UserError where that
-    # is nothing.
+    # What others do not hold, whole nodes where Slurm counts no GPUs.
     counted = any(each.gpus for each in there)
     taken = Counter[str]()
-    for each in others:
-        names = list(node_names(each.nodes))
-        for name in names:
-            taken[name] += -(-each.gpus // len(names)) if counted else sys.maxsize
+    for each in there:
+        if each.state != "PENDING" and each not in of_name.values():
+            names = list(node_names(each.nodes))
+            share = -(-each.gpus // len(names)) if counted else sys.maxsize
+            taken.update(dict.fromkeys(names, share))
     nodes = (replace(node, gpus=node.gpus - taken[node.name]) for node in cluster.nodes)
     left = tuple(node for node in nodes if node.gpus > 0)
     if not left:
         raise UserError(
             f"--engine slurm: jobs that are not in the file hold all GPUs of {cluster.name}"
         )
-    return SlurmQueue(
-        tuple(found),
-        of_name,
-        replace(cluster, nodes=left),
-        cluster.types,
-    )
+    return SlurmQueue(tuple(found), of_name, replace(cluster, nodes=left), cluster.types)
 
 
 def make_requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, ...]:

@@ -54,7 +54,9 @@ def read_trace(path: Path, matrix: RateMatrix, duration_on: str | None = None) -
         raise UserError(
             f"{path} has no column {missing[0]}; its first line needs {', '.join(_NEEDED)}; {_SEE}"
         )
-    draw, left_out, jobs = np.random.default_rng(_SEED), Counter[str](), list[QueuedJob]()
+    draw = np.random.default_rng(_SEED)
+    left_out = Counter[str]()
+    jobs = list[QueuedJob]()
     rows = [
         (number, {name: str(value or "").strip() for name, value in row.items()})
         for number, row in enumerate(lines, 2)
@@ -89,7 +91,8 @@ def _job(
         value = math.nan
     if not math.isfinite(value) or value < 0:
         raise UserError(f"{where}: {text[:40]!r} is no number of 0 or more; {_SEE}")
-    submit, seconds = read_moment(row["Submit"], where), value
+    submit = read_moment(row["Submit"], where)
+    seconds = value
     if not gpus:
         raise _Skipped("no GPUs")
     if submit is None or not seconds:

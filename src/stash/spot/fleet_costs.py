@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,6 @@ from stash.spot.model.queueing import (
     asynchronous,
     count_fleets,
     network_of_pool,
-    seconds_of,
     solve_exactly,
 )
 
@@ -51,29 +49,17 @@ class FleetWish:
         """What a plan was made for."""
         return FleetWish(plan.pool, plan.loss, plan.deadline_seconds, plan.confidence)
 
-    @cached_property
-    def prices(self) -> Array:
-        """$/h of each type: [type]."""
-        return np.array([kind.dollars_per_hour for kind in self.pool.types])
-
-    @cached_property
-    def samples(self) -> Array:
-        """bᵢ: [type]."""
-        return np.array([kind.samples for kind in self.pool.types])
-
-    @cached_property
-    def quotas(self) -> list[int]:
-        return [kind.quota for kind in self.pool.types]
-
     @property
     def fleet_count(self) -> int:
         """The number of fleets within the quotas, without the empty one."""
-        return count_fleets(self.quotas) - 1
+        return count_fleets([kind.quota for kind in self.pool.types]) - 1
 
-    @property
-    def server_price(self) -> float:
-        """$/h of all servers."""
-        return self.pool.server.count * self.pool.server.dollars_per_hour
+    def hourly_dollars(self, counts: Array) -> Array:
+        """$/h of fleets with all servers, ``counts`` [fleet, type]."""
+        server = self.pool.server
+        prices = np.array([kind.dollars_per_hour for kind in self.pool.types])
+        dollars: Array = counts @ prices + server.count * server.dollars_per_hour
+        return dollars
 
     @property
     def deviation(self) -> float | None:
@@ -94,18 +80,6 @@ class FleetWish:
         return math.exp(float(normal_quantile(self.confidence)) * self.deviation)
 
 
-def check_wish(wish: FleetWish) -> FleetWish:
-    """``wish``, or a UserError that says which of its numbers contradict each other."""
-    pool = wish.pool
-    if wish.confidence is not None and wish.deviation is None:
-        raise UserError(
-            f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
-            "uncertainty: {speed: 0.05, updates: 0.1}"
-        )
-    network_of_pool(pool)
-    return wish
-
-
 @dataclass(frozen=True)
 class WeighedFleets:
     """Fleets, one entry each; infinite seconds and dollars where the loss model says nothing."""
@@ -119,31 +93,69 @@ class WeighedFleets:
     dollars: Array
     feasible: npt.NDArray[np.bool_]
 
+    @property
+    def cheapest(self) -> int | None:
+        """The cheapest one that does what is wanted; ``None`` if none does."""
+        dollars = np.where(self.feasible, self.dollars, np.inf)
+        at = int(np.argmin(dollars))
+        return at if np.isfinite(dollars[at]) else None
 
-def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> WeighedFleets:
-    """Time, cost and feasibility of fleets, ``counts`` [fleet, type]; ``seconds`` of iterations as long if known."""
-    pool, size = wish.pool, counts.sum(axis=1)
-    if seconds is None:
-        seconds = seconds_of(pool, counts)
-    progress = asynchronous(counts, seconds, wish.samples)
-    updates = updates_to(pool.loss, wish.loss, progress.mean_batch, size)
+
+MAX_FLEETS = 300_000
+"""Weighed in less than a second, in less than 200 MB."""
+
+
+def all_fleets(wish: FleetWish) -> WeighedFleets:
+    """All within the quotas but the empty one; raises UserError if they are too many, or the pool contradicts itself."""
+    pool = wish.pool
+    network = network_of_pool(pool)
+    if wish.fleet_count > MAX_FLEETS:
+        raise UserError(
+            f"the quotas allow {wish.fleet_count:,} fleets, and {MAX_FLEETS:,} are weighed at most; lower quotas "
+            "with --quota TYPE=N"
+        )
+    found = solve_exactly([kind.quota for kind in pool.types], network)
+    counts = found.counts[1:]
+    samples = np.array([kind.samples for kind in pool.types])
+    progress = asynchronous(counts, found.seconds[1:], samples)
+    updates = updates_to(pool.loss, wish.loss, progress.mean_batch, counts.sum(axis=1))
     training = updates / progress.updates_per_second
     training = np.where(training < LONGEST, training, np.inf)
     whole = training + pool.start_seconds
-    dollars = whole * (counts @ wish.prices + wish.server_price) / HOUR
+    dollars = whole * wish.hourly_dollars(counts) / HOUR
     feasible = training <= wish.training_seconds * (1 + _SAME)
-    feasible &= (counts <= np.array(wish.quotas)).all(axis=1)
     return WeighedFleets(counts, progress, updates, whole, dollars, feasible)
 
 
-def chance_in_time(wish: FleetWish, seconds: float) -> float | None:
+def cost_fleet(wish: FleetWish, fleets: WeighedFleets, at: int) -> CostedFleet:
+    """One of the ``fleets`` as a record. It must have a finite time."""
+    seconds = float(fleets.seconds[at])
+    pace = fleets.progress
+    counts = {
+        kind: int(count)
+        for kind, count in zip(wish.pool.types, fleets.counts[at], strict=True)
+        if count > 0
+    }
+    return CostedFleet(
+        workers={kind.name: count for kind, count in counts.items()},
+        updates=float(fleets.updates[at]),
+        updates_per_second=float(pace.updates_per_second[at]),
+        mean_batch=float(pace.mean_batch[at]),
+        imbalance=float(pace.imbalance[at]),
+        seconds=seconds,
+        dollars=float(fleets.dollars[at]),
+        p_deadline=_chance_in_time(wish, seconds),
+        on_demand=tuple(kind.name for kind in counts if kind.is_on_demand),
+    )
+
+
+def _chance_in_time(wish: FleetWish, seconds: float) -> float | None:
     """P(start + T ≤ Tobj) where ln T is normal; ``None`` if the error of T is unstated."""
     if wish.deviation is None:
         return None
-    training, left = (
-        seconds - wish.pool.start_seconds,
-        wish.deadline_seconds - wish.pool.start_seconds,
-    )
+    start = wish.pool.start_seconds
+    training = seconds - start
+    left = wish.deadline_seconds - start
     if left <= 0:
         return 0.0
     if wish.deviation == 0:
@@ -151,40 +163,15 @@ def chance_in_time(wish: FleetWish, seconds: float) -> float | None:
     return float(normal_probability(math.log(left / training) / wish.deviation))
 
 
-def cost_fleet(wish: FleetWish, counts: Array) -> CostedFleet:
-    """One fleet as a record; ``counts`` is [type]. It must have a finite time."""
-    found = weigh(wish, counts[None, :].astype(float))
-    seconds = float(found.seconds[0])
-    return CostedFleet(
-        workers={
-            kind.name: int(n) for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0
-        },
-        updates=float(found.updates[0]),
-        updates_per_second=float(found.progress.updates_per_second[0]),
-        mean_batch=float(found.progress.mean_batch[0]),
-        imbalance=float(found.progress.imbalance[0]),
-        seconds=seconds,
-        dollars=float(found.dollars[0]),
-        p_deadline=chance_in_time(wish, seconds),
-        on_demand=tuple(
-            kind.name
-            for kind, n in zip(wish.pool.types, counts, strict=True)
-            if n > 0 and kind.is_on_demand
-        ),
-    )
-
-
 # On demand
 
 
 def make_on_demand(kind: WorkerType) -> WorkerType | None:
     """The type on demand; ``None`` where its price there is unknown."""
-    price = kind.dollars_on_demand
-    return (
-        None
-        if price is None
-        else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
-    )
+    if kind.is_on_demand or kind.on_demand_dollars_per_hour is None:
+        return kind if kind.is_on_demand else None
+    price = kind.on_demand_dollars_per_hour
+    return kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
 
 
 def rent_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
@@ -198,15 +185,3 @@ def rent_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
 def revocable_types(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
     """The fleet's types that can be revoked."""
     return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.is_on_demand)
-
-
-# Enumeration
-
-MAX_FLEETS = 300_000
-"""Weighed in less than a second, in less than 200 MB."""
-
-
-def all_fleets(wish: FleetWish) -> WeighedFleets:
-    """All within the quotas but the empty one; the caller has checked that ``fleet_count`` is 1 to ``MAX_FLEETS``."""
-    found = solve_exactly(wish.quotas, network_of_pool(wish.pool))
-    return weigh(wish, found.counts[1:], found.seconds[1:])

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from stash.core.errors import UnitError
 from stash.core.intervals import Interval
 from stash.core.records.base import Count, Number, PlainName, Record, Sentence
+from stash.core.units import parse_bytes, parse_interruptions, parse_rate
+from stash.core.user_files import quantity
 
 FLEET_SCHEMA = 1
 FLEET_MODEL_SUFFIX = ".fleet.json"
@@ -24,6 +27,9 @@ NonNegative = Annotated[Number, Field(ge=0)]
 Positive = Annotated[Number, Field(gt=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 _Dollars = Annotated[Number, Field(ge=0, le=1e6)]
+# In files people write units; a plain number is one of bytes, or of bytes a second.
+_Bytes = Annotated[Number, quantity(parse_bytes, bare=True), Field(gt=0)]
+_Rate = Annotated[Number, quantity(parse_rate, bare=True), Field(gt=0)]
 
 
 class InterruptionBand(Record):
@@ -31,6 +37,18 @@ class InterruptionBand(Record):
 
     low: Annotated[Number, Field(ge=0, le=1e6)]
     high: Annotated[Number, Field(ge=0, le=1e6)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_text(cls, given: Any) -> Any:
+        """As people write it, like ``5-10%/month``."""
+        if not isinstance(given, str):
+            return given
+        try:
+            low, high = parse_interruptions(given)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+        return {"low": low, "high": high}
 
     @model_validator(mode="after")
     def _check_order(self) -> InterruptionBand:
@@ -94,11 +112,6 @@ class WorkerType(Record):
         return self.market == "on-demand"
 
     @property
-    def dollars_on_demand(self) -> float | None:
-        """$/h; ``None`` if unstated."""
-        return self.dollars_per_hour if self.is_on_demand else self.on_demand_dollars_per_hour
-
-    @property
     def samples(self) -> float:
         """bᵢ = g · b: samples of one iteration."""
         return self.gpus * self.batch
@@ -113,7 +126,7 @@ class ParameterServers(Record):
     """What keeps the parameters; never spot."""
 
     count: int = Field(1, ge=1, le=1000)
-    bytes_per_second: Positive
+    bytes_per_second: _Rate
     """Bps, of one server, each way."""
     dollars_per_hour: _Dollars = 0.0
     """Of one."""
@@ -122,9 +135,9 @@ class ParameterServers(Record):
     cores: int = Field(1, ge=1, le=1024)
     instance: str | None = Field(None, max_length=100)
     """Its type, where a plan is to rent it."""
-    memory_bytes: Positive | None = None
+    memory_bytes: _Bytes | None = None
     """Of one machine."""
-    needs_bytes: Positive | None = None
+    needs_bytes: _Bytes | None = None
     """That training takes of the one that needs most, as predicted."""
 
     @property
@@ -199,11 +212,11 @@ class FleetPool(Record):
 
     as_of: PlainName
     source: Sentence
-    exchange_bytes: Positive
+    exchange_bytes: _Bytes
     """S, one way."""
-    worker_bytes_per_second: Positive
+    worker_bytes_per_second: _Rate
     """Breq: what a single worker uses while it communicates."""
-    pcie_bytes_per_second: Positive
+    pcie_bytes_per_second: _Rate
     server: ParameterServers
     loss: LossCurve
     start_seconds: NonNegative = 0.0
@@ -387,3 +400,15 @@ class FleetPlan(Record):
     beyond: tuple[Sentence, ...] = ()
     risk: FleetRisk | None = None
     """What revocations do to it; ``None`` where it is unstated how often machines go."""
+
+    @property
+    def planned_types(self) -> list[WorkerType]:
+        """Those of which the plan rents some, in the pool's order; none without a fleet."""
+        workers = {} if self.chosen is None else self.chosen.workers
+        return [kind for kind in self.pool.types if workers.get(kind.name)]
+
+    @property
+    def planned_workers(self) -> list[WorkerType]:
+        """The type of each worker."""
+        workers = {} if self.chosen is None else self.chosen.workers
+        return [kind for kind in self.planned_types for _ in range(workers[kind.name])]

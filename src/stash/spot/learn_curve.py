@@ -41,16 +41,6 @@ _APPLIED = 9
 
 
 @dataclass(frozen=True)
-class LearnWish:
-    """What is to be replayed: every number of workers with every batch."""
-
-    workers: tuple[int, ...]
-    batches: tuple[int, ...]
-    budget_seconds: float
-    """Each replay has as many updates as it allows, ``MAX_UPDATES`` at most."""
-
-
-@dataclass(frozen=True)
 class _Bench:
     """What is replayed, where, under which name."""
 
@@ -64,41 +54,42 @@ class _Bench:
 def learn(
     job: ElasticJob,
     name: str,
-    wish: LearnWish,
+    sizes: Sequence[int],
+    batches: Sequence[int],
+    budget_seconds: float,
     say: Callable[[str], None] = lambda sentence: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> LearnedCurve:
     """The curve of ``job``, whose file and name are ``name``; raises UserError if too little could be replayed.
 
+    Every number of workers of ``sizes`` is replayed with every batch, for as many updates as the budget allows.
     ``say`` gets a sentence about each replay that begins.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = _explain_failure(name, "its data set cannot be made", job.data)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     bench = _Bench(job, name, data, samples_of(data, name), device)
-    if max(wish.batches) > bench.samples:
+    if max(batches) > bench.samples:
         raise UserError(
             f"{name}: its data set has {format_count(bench.samples, 'sample')}, and replays take up to "
-            f"{max(wish.batches)} in a batch, four times the job's; give the job a smaller batch"
+            f"{max(batches)} in a batch, four times the job's; give the job a smaller batch"
         )
-    until = clock() + wish.budget_seconds
-    fleets = list_fleets(wish.workers, wish.batches)
-    costs = {
-        batch: _try_update(bench, batch, partial(_update_seconds, bench, batch))
-        for batch in wish.batches
-    }
+    until = clock() + budget_seconds
+    times = [_try_update(bench, each, partial(_update_seconds, bench, each)) for each in batches]
+    costs = dict(zip(batches, times, strict=True))
+    fleets = list_fleets(sizes, batches)
     updates = _affordable(costs, fleets, until - clock())
     found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
-    threads = f"CPU, {format_count(torch.get_num_threads(), 'thread')}"
+    sizes_in_bytes = [each.numel() * each.element_size() for each in server.parameters]
     return LearnedCurve(
         stash_version=__version__,
         created=utc_now(),
         job=name,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else threads,
+        device=_device_name(device),
         batch=job.batch,
         samples=bench.samples,
         parameters=sum(each.numel() for each in server.parameters),
-        parameter_bytes=sum(each.numel() * each.element_size() for each in server.parameters),
+        parameter_bytes=sum(sizes_in_bytes),
         apply_seconds=_apply_seconds(server),
         window=LOSS_WINDOW,
         seed=job.seed,
@@ -108,8 +99,14 @@ def learn(
         left_out=tuple(left_out),
         optimizer_bytes=server.optimizer_bytes,
         buffer_bytes=sum(each.numel() * each.element_size() for each in server.model.buffers()),
-        largest_bytes=max(each.numel() * each.element_size() for each in server.parameters),
+        largest_bytes=max(sizes_in_bytes),
     )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {format_count(torch.get_num_threads(), 'thread')}"
 
 
 def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float) -> int:
@@ -151,7 +148,7 @@ def _replay_fleets(
             updates,
             seed,
             bench.device,
-            lambda update, loss: has_time(),
+            has_time,
         )
         try:
             say(f"replay {number + 1} of {len(fleets)}: {called}, {updates:,} updates")
@@ -202,10 +199,8 @@ def _explain_failure(name: str, what: str, do: Callable[[], T]) -> T:
 
 def _update_seconds(bench: _Bench, batch: int) -> float:
     """Of a gradient and its update, on this machine."""
-    server, order = (
-        Server(bench.job, bench.device),
-        iter(SampleOrder(bench.samples, bench.job.seed)),
-    )
+    server = Server(bench.job, bench.device)
+    order = iter(SampleOrder(bench.samples, bench.job.seed))
     server.apply(server.gradient(bench.data, order, batch))
     began = time.perf_counter()
     for _ in range(_TIMED):
@@ -215,7 +210,8 @@ def _update_seconds(bench: _Bench, batch: int) -> float:
 
 def _apply_seconds(server: Server) -> float:
     """Of one update on one core: the median of several, of gradients that are 0."""
-    threads, took = torch.get_num_threads(), []
+    threads = torch.get_num_threads()
+    took = []
     torch.set_num_threads(1)
     try:
         for _ in range(_APPLIED):

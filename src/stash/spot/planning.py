@@ -18,20 +18,20 @@ from stash.core.records.profile import Profile
 from stash.spot.fleet_costs import (
     FleetWish,
     all_fleets,
-    check_wish,
     cost_fleet,
     rent_on_demand,
 )
-from stash.spot.fleet_records import FleetModel, FleetPlan, FleetPool, RunnerUp
+from stash.spot.fleet_records import FleetModel, FleetPlan, FleetPool, InterruptionBand, RunnerUp
 from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
 from stash.spot.provision import provision
-from stash.spot.risk import RevocationRate, add_risk, chance_text, keeps_limits, mean_dollars
+from stash.spot.risk import add_risk, chance_text, keeps_limits, mean_dollars
 from stash.spot.run_records import LearnedCurve
 
 _MAX_WEIGHED = 200_000
 """Fleets with servers: a few seconds."""
-_MAX, _SECONDS = 160, 10.0
+_MAX = 160
+_SECONDS = 10.0
 """Fleets whose risk is computed, and processor seconds, which many revocations take."""
 _RUNS = 400
 """Of each; those that may be chosen are played in full."""
@@ -79,14 +79,13 @@ def plan(
     # Where weighing every fleet with every server would take long, only the fastest is looked at.
     fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
     if len(wishes) * fastest.fleet_count > _MAX_WEIGHED:
-        best = fastest
-    else:
-        weighed = [all_fleets(check_wish(each)) for each in wishes]
-        costs = [
-            float(np.min(each.dollars, where=each.feasible, initial=np.inf)) for each in weighed
-        ]
-        best = wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
-    return provision(best)
+        return provision(fastest)
+    plans = [provision(each) for each in wishes]
+    return min(
+        (each for each in plans if each.chosen is not None),
+        key=lambda each: each.chosen.dollars if each.chosen is not None else math.inf,
+        default=plans[wishes.index(fastest)],
+    )
 
 
 def apply_timed_model(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
@@ -102,7 +101,8 @@ def apply_timed_model(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
             "them and plan with --fleet"
         )
         return pool.model_copy(update={"notes": (*pool.notes, untimed)})
-    sure, spread = pool.uncertainty, fleet.spread
+    sure = pool.uncertainty
+    spread = fleet.spread
     if sure is not None and spread is not None:
         sure = sure.model_copy(update={"speed": max(sure.speed, min(spread, MAX_SPREAD))})
     return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
@@ -111,7 +111,7 @@ def apply_timed_model(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
 # Plans with revocations
 
 
-def plan_with_revocations(plan: FleetPlan, rates: Mapping[str, RevocationRate]) -> FleetPlan:
+def plan_with_revocations(plan: FleetPlan, bands: Mapping[str, InterruptionBand]) -> FleetPlan:
     """``plan`` with the risk of the fleet that is best with revocations, which may be another than the cheapest.
 
     Revocations only delay, and all is paid until the end or the deadline: what a fleet costs in the mean without them
@@ -121,10 +121,10 @@ def plan_with_revocations(plan: FleetPlan, rates: Mapping[str, RevocationRate]) 
     """
     if plan.chosen is None:
         return plan
-    first = add_risk(plan, rates)
-    tried, cut_short = _try_candidates(plan, rates)
+    first = add_risk(plan, bands)
+    tried, cut_short = _try_candidates(plan, bands)
     good = sorted((each for each in tried if keeps_limits(each)), key=_mean)
-    best = next(filter(keeps_limits, (add_risk(each, rates) for each in good)), first)
+    best = next(filter(keeps_limits, (add_risk(each, bands) for each in good)), first)
     update: dict[str, object] = {}
     if _is_same_fleet(best, plan):
         best = first
@@ -155,18 +155,19 @@ def _mean(found: FleetPlan) -> float:
 
 
 def _try_candidates(
-    plan: FleetPlan, rates: Mapping[str, RevocationRate]
+    plan: FleetPlan, bands: Mapping[str, InterruptionBand]
 ) -> tuple[list[FleetPlan], float | None]:
     """Fleets with their risk, and the least bound of those that there was no time for, if any."""
     tried: list[FleetPlan] = []
-    least, began = math.inf, time.process_time()
+    least = math.inf
+    began = time.process_time()
     for bound, candidate in _candidates(plan):
         if bound >= least:
             break
         if len(tried) >= _MAX or time.process_time() - began > _SECONDS:
             return tried, bound
         try:
-            found = add_risk(candidate, rates, _RUNS)
+            found = add_risk(candidate, bands, _RUNS)
         except UserError:
             continue  # of its types something is not known; of those in the plan's own fleet all is
         tried.append(found)
@@ -182,17 +183,17 @@ def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
     """
     yield 0.0, plan
     for each in plan.baselines:
-        if each.name == "on-demand" and each.feasible and each.fleet is not None:
+        if each.fleet is not None:
             fixed = rent_on_demand(plan.pool, each.fleet.workers)
             yield 0.0, plan.model_copy(update={"pool": fixed, "chosen": each.fleet})
     wish = FleetWish.read_plan(plan)
     weighed = all_fleets(wish)
-    hourly = weighed.counts @ wish.prices + wish.server_price
-    bounds = np.where(weighed.feasible, mean_dollars(plan, hourly, weighed.seconds), np.inf)
-    for at in np.argsort(bounds, kind="stable")[: _MAX + 1]:
+    dollars = mean_dollars(plan, wish.hourly_dollars(weighed.counts), weighed.seconds)
+    bounds = np.where(weighed.feasible, dollars, np.inf)
+    for at in np.argsort(bounds, kind="stable")[: _MAX + 1].tolist():
         if not np.isfinite(bounds[at]):
             return
-        candidate = plan.model_copy(update={"chosen": cost_fleet(wish, weighed.counts[at])})
+        candidate = plan.model_copy(update={"chosen": cost_fleet(wish, weighed, at)})
         if not _is_same_fleet(plan, candidate):
             yield float(bounds[at]), candidate
 
@@ -201,10 +202,9 @@ def _runner_up(found: FleetPlan, least: float) -> RunnerUp:
     assert found.chosen is not None
     assert found.risk is not None
     chance = chance_text(found, found.risk.p_deadline.value)
+    why = f"the cheapest without revocations; with them {chance}"
     if keeps_limits(found):
         more = _mean(found) - least
         costs = f"costs ${more:.3f} more" if more >= _MILL else "costs about the same"
         why = f"{costs} in the mean with revocations, {chance}"
-    else:
-        why = f"the cheapest without revocations; with them {chance}"
     return RunnerUp(fleet=found.chosen, why=why)

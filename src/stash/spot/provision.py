@@ -12,16 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from stash.api import Array
 from stash.core.errors import UserError
 from stash.core.records.base import utc_now
 from stash.core.version import __version__
 from stash.spot.fleet_costs import (
-    MAX_FLEETS,
     FleetWish,
     WeighedFleets,
     all_fleets,
-    check_wish,
     cost_fleet,
     make_on_demand,
 )
@@ -34,13 +31,17 @@ _SAME = 1e-6
 
 def provision(wish: FleetWish) -> FleetPlan:
     """The plan for ``wish``; raises UserError where its numbers contradict each other, or are too many."""
-    check_wish(wish)
-    if not sum(wish.quotas):
+    if wish.confidence is not None and wish.deviation is None:
+        raise UserError(
+            f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
+            "uncertainty: {speed: 0.05, updates: 0.1}"
+        )
+    if not wish.fleet_count:
         raise UserError("every quota is 0; allow one machine at least, like --quota TYPE=1")
     began = time.perf_counter()
-    known = _weigh_fleets(wish)
-    best = _cheapest(known)
-    chosen = None if best is None else cost_fleet(wish, best)
+    known = all_fleets(wish)
+    best = known.cheapest
+    chosen = None if best is None else cost_fleet(wish, known, best)
     found = FleetPlan(
         stash_version=__version__,
         created=utc_now(),
@@ -53,80 +54,68 @@ def provision(wish: FleetWish) -> FleetPlan:
         gap=None if chosen is None else 0.0,
         evaluations=len(known.counts),
         search_seconds=0.0,
-        runners_up=() if best is None else tuple(_runners_up(wish, best, known)),
+        runners_up=() if chosen is None else tuple(_runners_up(wish, chosen, known)),
         baselines=(_demand_baseline(wish),),
         looser=tuple(_looser_wishes(wish, known)) if chosen is None else (),
-        beyond=tuple(_unreachable(wish) if chosen is None else _assumptions(wish, chosen)),
+        beyond=tuple(_assumptions(wish, chosen)),
     )
     return found.model_copy(update={"search_seconds": time.perf_counter() - began})
 
 
-def _weigh_fleets(wish: FleetWish) -> WeighedFleets:
-    """All fleets; raises UserError if they are too many."""
-    if wish.fleet_count > MAX_FLEETS:
-        raise UserError(
-            f"the quotas allow {wish.fleet_count:,} fleets, and {MAX_FLEETS:,} are weighed at most; lower quotas "
-            "with --quota TYPE=N"
-        )
-    return all_fleets(wish)
-
-
-def _cheapest(fleets: WeighedFleets) -> Array | None:
-    """Counts of the cheapest one that does what is wanted; ``None`` if none does."""
-    dollars = np.where(fleets.feasible, fleets.dollars, math.inf)
-    at = int(np.argmin(dollars))
-    found: Array = fleets.counts[at]
-    return found if math.isfinite(dollars[at]) else None
-
-
 def _demand_baseline(wish: FleetWish) -> Baseline:
-    text = "the cheapest fleet of on-demand machines"
-    kinds = [
-        make_on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types
-    ]
+    """The cheapest fleet of machines on demand, of types whose price there is known."""
+    kinds = tuple(filter(None, map(make_on_demand, wish.pool.types)))
+    fleet = None
+    why = ""
     if not any(kind.quota for kind in kinds):
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
-        return Baseline(name="on-demand", text=text, fleet=None, why=why)
-    dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-    counts = _cheapest(_weigh_fleets(dearer))
-    if counts is None:
-        return Baseline(name="on-demand", text=text, fleet=None, why="finds nothing in time")
-    return Baseline(name="on-demand", text=text, fleet=cost_fleet(dearer, counts), feasible=True)
+    else:
+        dearer = replace(wish, pool=wish.pool.model_copy(update={"types": kinds}))
+        known = all_fleets(dearer)
+        if known.cheapest is None:
+            why = "finds nothing in time"
+        else:
+            fleet = cost_fleet(dearer, known, known.cheapest)
+    return Baseline(
+        name="on-demand",
+        text="the cheapest fleet of on-demand machines",
+        fleet=fleet,
+        why=why,
+        feasible=None if fleet is None else True,
+    )
 
 
-def _runners_up(wish: FleetWish, best: Array, found: WeighedFleets) -> Iterator[RunnerUp]:
+def _runners_up(wish: FleetWish, chosen: CostedFleet, fleets: WeighedFleets) -> Iterator[RunnerUp]:
     """The next best fleets."""
-    least = cost_fleet(wish, best).dollars
-    other = (found.counts != best).any(axis=1) & found.feasible
-    dearer = np.where(other, found.dollars, math.inf)
-    for at in np.argsort(dearer, kind="stable")[:_RUNNERS_UP]:
-        if math.isfinite(dearer[at]):
-            fleet = cost_fleet(wish, found.counts[at])
-            more = fleet.dollars - least
-            share = f" ({more / least:.1%})" if least else ""
+    dollars = np.where(fleets.feasible, fleets.dollars, math.inf)
+    for at in np.argsort(dollars, kind="stable")[1 : 1 + _RUNNERS_UP].tolist():
+        if math.isfinite(dollars[at]):
+            fleet = cost_fleet(wish, fleets, at)
+            more = fleet.dollars - chosen.dollars
+            share = f" ({more / chosen.dollars:.1%})" if chosen.dollars else ""
             yield RunnerUp(fleet=fleet, why=f"costs ${more:.3f} more{share}")
 
 
 def _looser_wishes(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
     """The nearest deadline with which something is feasible, if there is one."""
-    if not np.isfinite(known.seconds).any():
-        return
+    at = int(np.argmin(known.seconds))
     start = wish.pool.start_seconds
-    soonest = cost_fleet(wish, known.counts[int(np.argmin(known.seconds))])
-    needed = math.ceil(start + (soonest.seconds - start) * wish.reserve)
-    took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
-    text = f"the fastest fleet takes {took}, for ${soonest.dollars:.2f}"
-    yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
+    seconds = known.seconds[at]
+    dollars = known.dollars[at]
+    if math.isfinite(seconds):
+        needed = math.ceil(start + (seconds - start) * wish.reserve)
+        took = f"{seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
+        text = f"the fastest fleet takes {took}, for ${dollars:.2f}"
+        yield LooserWish(option="deadline", to=f"--deadline {needed}s", text=text)
 
 
-def _unreachable(wish: FleetWish) -> Iterator[str]:
-    left = wish.pool.loss.gamma5
-    if wish.loss <= left:
-        yield f"by this curve {left:g} is left after any number of updates (gamma5): ask for a higher --loss"
-
-
-def _assumptions(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
+def _assumptions(wish: FleetWish, chosen: CostedFleet | None) -> Iterator[str]:
     """What the plan takes for granted, and where the curve is asked about what no replay showed."""
+    if chosen is None:
+        left = wish.pool.loss.gamma5
+        if wish.loss <= left:
+            yield f"by this curve {left:g} is left after any number of updates (gamma5): ask for a higher --loss"
+        return
     if wish.pool.server.apply_seconds == 0:
         yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"
     if wish.pool.server.count > 1:
@@ -137,7 +126,8 @@ def _assumptions(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
     seen = wish.pool.learned
     if seen is None:
         return
-    size, batch = sum(chosen.workers.values()), chosen.mean_batch
+    size = sum(chosen.workers.values())
+    batch = chosen.mean_batch
     if size > seen.most_workers:
         yield f"{size} workers are more than the {seen.most_workers} of the largest fleet that was replayed"
     if not seen.least_batch * (1 - _SAME) <= batch <= seen.most_batch * (1 + _SAME):

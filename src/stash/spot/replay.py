@@ -53,7 +53,8 @@ class Server:
     """The job's model and its optimizer, as they would be on the parameter servers."""
 
     def __init__(self, job: ElasticJob, device: torch.device) -> None:
-        self._job, self._device = job, device
+        self._job = job
+        self._device = device
         self.model = build_model(job).to(device).train()
         self.parameters = [each for each in self.model.parameters() if each.requires_grad]
         self._optimizer = build_optimizer(job, self.parameters)
@@ -95,15 +96,15 @@ def replay(
     updates: int,
     seed: int,
     device: torch.device,
-    keep_on: Callable[[int, float], bool] = lambda update, loss: True,
+    keep_on: Callable[[], bool] = lambda: True,
 ) -> LossReplay | None:
     """The course of the loss over ``updates``, ``LOSS_WINDOW`` at least; ``None`` once ``keep_on`` returns False.
 
-    Parameters begin as the job's own seed makes them, samples come in the order of ``seed``. Raises
-    DivergedError.
+    Parameters begin as the job's own seed makes them, samples come in the order of ``seed``. Raises DivergedError.
     """
     began = time.perf_counter()
-    server, order = Server(job, device), iter(SampleOrder(samples_of(data, "the job"), seed))
+    server = Server(job, device)
+    order = iter(SampleOrder(samples_of(data, "the job"), seed))
     torch.manual_seed(seed)
     kept = frozenset(np.geomspace(LOSS_WINDOW, updates, _POINTS).round().astype(int).tolist())
     recent: deque[tuple[float, int]] = deque(maxlen=LOSS_WINDOW)
@@ -118,18 +119,16 @@ def replay(
             if not abs(gradient.loss) <= _LARGEST_LOSS:  # what is no number is not less either
                 raise DivergedError(server.updates)
             recent.append((gradient.loss, gradient.samples))
-            loss = mean_loss(recent)
             if server.updates in kept:
-                course[server.updates] = loss
-            if not keep_on(server.updates, loss):
+                course[server.updates] = mean_loss(recent)
+            if not keep_on():
                 return None
             if server.updates == updates:
                 break
         computing[worker] = server.gradient(data, order, workers[worker].samples)
     seconds = np.array([[each.seconds for each in workers]])
-    pace = asynchronous(
-        np.ones_like(seconds), seconds, np.array([float(each.samples) for each in workers])
-    )
+    samples = np.array([float(each.samples) for each in workers])
+    pace = asynchronous(np.ones_like(seconds), seconds, samples)
     return LossReplay(
         workers=workers,
         seed=seed,

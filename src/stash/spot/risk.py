@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +25,8 @@ from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, Typ
 
 CONFIDENCE = 0.9
 """Of what a fleet's chance would be without revocations, where no confidence is asked for."""
-RUNS, SEED = 10_000, 17
+RUNS = 10_000
+SEED = 17
 _NODES = 25
 """Draws of the uncertainty, evenly spread, where a mean is computed without runs."""
 _MAX_MARKS = 16_000_000
@@ -34,25 +35,12 @@ _MAX_LIVES = 100_000
 """Of one worker in one run."""
 
 
-# How often machines go
-
-
-@dataclass(frozen=True)
-class RevocationRate:
-    """How often machines of a type go, and how that is known."""
-
-    per_second: float
-    why: str
-
-
-def rate_of_band(band: InterruptionBand) -> RevocationRate:
-    """The upper end of a band."""
+def _explain_band(band: InterruptionBand) -> str:
+    low = _share_of_month(band.low)
+    high = _share_of_month(band.high)
     if band.low == band.high:
-        return RevocationRate(
-            band.high / HOUR, f"stated: {_share_of_month(band.high)}; taken as memoryless"
-        )
-    ends = f"{_share_of_month(band.low)} to {_share_of_month(band.high)}"
-    return RevocationRate(band.high / HOUR, f"stated: {ends}; taken as memoryless at the upper end")
+        return f"stated: {high}; taken as memoryless"
+    return f"stated: {low} to {high}; taken as memoryless at the upper end"
 
 
 def _share_of_month(rate: float) -> str:
@@ -61,50 +49,42 @@ def _share_of_month(rate: float) -> str:
     return f"{100 * monthly:.2g}% a month" if monthly < 0.5 else f"{rate:.2g} an hour"
 
 
-# The risk of a plan
-
-
-def add_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = RUNS) -> FleetPlan:
+def add_risk(plan: FleetPlan, bands: Mapping[str, InterruptionBand], runs: int = RUNS) -> FleetPlan:
     """``plan`` with its risk; as it is where it rents nothing.
 
-    ``rates`` of types; raises UserError where that of a type on spot is missing.
+    ``bands``: how often machines of each type go, of which the upper end counts. Raises UserError where that of a
+    type on spot is missing.
     """
     if plan.chosen is None:
         return plan
     workers, on_market = plan.chosen.workers, revocable_types(plan.pool, plan.chosen.workers)
-    missing = next((name for name in on_market if name not in rates), None)
+    missing = next((name for name in on_market if name not in bands), None)
     if missing is not None:
         raise UserError(
             f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month"
         )
-    found = _draw_runs(
-        plan, [rates[name].per_second if name in on_market else 0.0 for name in workers], runs
-    )
-    prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
-    hourly = (
-        sum(count * prices[name] for name, count in workers.items())
-        + FleetWish.read_plan(plan).server_price
-    )
-    dollars = mean_interval(
-        (np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR).tolist()
-    )
-    p_deadline = float(np.isfinite(found.seconds).mean())
+    rates = [bands[name].high / HOUR if name in on_market else 0.0 for name in workers]
+    seconds, revocations = _draw_runs(plan, rates, runs)
+    counts = np.array([workers.get(kind.name, 0) for kind in plan.pool.types])
+    hourly = FleetWish.read_plan(plan).hourly_dollars(counts)
+    dollars = mean_interval((np.minimum(seconds, plan.deadline_seconds) * hourly / HOUR).tolist())
+    p_deadline = float(np.isfinite(seconds).mean())
     fixed = _dollars_on_demand(plan)
     lives = tuple(
         TypeLife(
             type=name,
-            mean_seconds=1 / rates[name].per_second if rates[name].per_second else None,
-            why=rates[name].why,
+            mean_seconds=HOUR / bands[name].high if bands[name].high else None,
+            why=_explain_band(bands[name]),
         )
         for name in on_market
     )
     independent = "machines are taken to be revoked independently of each other"
     risk = FleetRisk(
         how="Monte Carlo",
-        p_deadline=Interval(value=p_deadline, repetitions=len(found.seconds)),
+        p_deadline=Interval(value=p_deadline, repetitions=len(seconds)),
         dollars=dollars,
-        revocations=float(found.revocations.mean()),
-        runs=len(found.seconds),
+        revocations=float(revocations.mean()),
+        runs=len(seconds),
         lives=lives,
         on_demand_dollars=fixed,
         beyond=(independent,) if sum(workers[name] for name in on_market) > 1 else (),
@@ -124,7 +104,8 @@ def work_factors(plan: FleetPlan, count: int = _NODES) -> Array:
 
 def mean_dollars(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
     """Mean dollars of fleets that nobody revokes, paid until the deadline at most; ``hourly`` prices: [fleet]."""
-    start, factors = plan.pool.start_seconds, work_factors(plan)
+    start = plan.pool.start_seconds
+    factors = work_factors(plan)
     finite = np.where(np.isfinite(seconds), seconds, plan.deadline_seconds)
     paid = np.zeros_like(hourly)
     for factor in factors:
@@ -135,11 +116,12 @@ def mean_dollars(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
 
 def _dollars_on_demand(plan: FleetPlan) -> float | None:
     """Of the cheapest fleet on demand."""
-    for each in plan.baselines:
-        if each.name == "on-demand" and each.feasible and each.fleet is not None:
-            hourly = each.fleet.dollars / each.fleet.seconds * HOUR
-            return float(mean_dollars(plan, np.array([hourly]), np.array([each.fleet.seconds]))[0])
-    return None
+    fleet = next((each.fleet for each in plan.baselines if each.feasible), None)
+    if fleet is None:
+        return None
+    hourly = np.array([fleet.dollars / fleet.seconds * HOUR])
+    seconds = np.array([fleet.seconds])
+    return float(mean_dollars(plan, hourly, seconds)[0])
 
 
 def keeps_limits(plan: FleetPlan) -> bool:
@@ -206,71 +188,55 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
 # Runs of a fleet whose workers are replaced one by one
 
 
-@dataclass(frozen=True, eq=False)
-class FleetSpeeds:
-    """Work done in a second, 1 being all of it, by every part of one fleet."""
+def part_speeds(wish: FleetWish, workers: Mapping[str, int]) -> Array:
+    """Work done in a second, 1 being all of it, by every part of a fleet.
 
-    whole: tuple[int, ...]
-    """Machines of each type."""
-    table: Array
-    """Of every part: [machines of the first type, of the second, …]."""
-
-
-def part_speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpeeds:
-    """Speeds of every part of a fleet of ``workers``: (place of the type in the pool, how many)."""
-    kinds = tuple(wish.pool.types[at].model_copy(update={"quota": count}) for at, count in workers)
-    part = replace(wish, pool=wish.pool.model_copy(update={"types": kinds}))
-    whole = tuple(count for _, count in workers)
-    found = all_fleets(part)
+    Of ``workers`` by type, in their order: [machines of the first type, of the second, …].
+    """
+    kinds = {kind.name: kind for kind in wish.pool.types}
+    types = tuple(
+        kinds[name].model_copy(update={"quota": count}) for name, count in workers.items()
+    )
+    found = all_fleets(replace(wish, pool=wish.pool.model_copy(update={"types": types})))
     training = found.updates / found.progress.updates_per_second
     rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
-    return FleetSpeeds(
-        whole, np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole])
-    )
+    return np.concatenate([[0.0], rates]).reshape([count + 1 for count in workers.values()])
 
 
-@dataclass(frozen=True, eq=False)
-class FleetRuns:
-    """What came of runs: [run] each."""
-
-    seconds: Array
-    """Until all work is done; infinite where that is not before the deadline."""
-    revocations: Array
-    """Of all machines, until then or the deadline."""
-
-
-def _draw_runs(plan: FleetPlan, rates: Sequence[float], runs: int) -> FleetRuns:
+def _draw_runs(plan: FleetPlan, rates: Sequence[float], runs: int) -> tuple[Array, Array]:
     """``runs`` of the plan's fleet, or as many as there is room for, where revocations are many."""
     assert plan.chosen is not None
-    names, workers = [kind.name for kind in plan.pool.types], plan.chosen.workers
-    fleet = part_speeds(
-        FleetWish.read_plan(plan), [(names.index(name), count) for name, count in workers.items()]
-    )
-    marks = sum(2 + 2 * plan.deadline_seconds * rate for rate in np.repeat(rates, fleet.whole))
+    workers = plan.chosen.workers
+    speeds = part_speeds(FleetWish.read_plan(plan), workers)
+    revocations = plan.deadline_seconds * np.array(rates)
+    marks = float(np.array(list(workers.values())) @ (2 + 2 * revocations))
     works = work_factors(plan, max(min(runs, int(_MAX_MARKS / marks)), 2))
     generator = np.random.default_rng(SEED)
     works = generator.permutation(works)
-    return revoked_runs(
-        fleet, rates, plan.pool.start_seconds, works, plan.deadline_seconds, generator
-    )
+    start = plan.pool.start_seconds
+    return revoked_runs(speeds, rates, start, works, plan.deadline_seconds, generator)
 
 
 def revoked_runs(
-    fleet: FleetSpeeds,
+    speeds: Array,
     rates: Sequence[float],
     join: float,
     work: Array,
     deadline: float,
     generator: np.random.Generator,
-) -> FleetRuns:
+) -> tuple[Array, Array]:
     """Runs of workers that are revoked at these rates, a second, one a type.
 
-    ``work`` is what each run has to do, 1 being what is predicted: [run]. Moments in which some run's fleet changes
-    are [run, moment].
+    ``speeds`` are those of ``part_speeds``; ``work`` is what each run has to do, 1 being what is predicted: [run].
+    Returns seconds until all work is done, infinite where that is not before the deadline, and revocations until
+    then: [run]. Moments in which some run's fleet changes are [run, moment].
     """
     runs = len(work)
-    moments, types, changes = [], [], []
-    for number, (rate, count) in enumerate(zip(rates, fleet.whole, strict=True)):
+    whole = [count - 1 for count in speeds.shape]
+    moments = []
+    types = []
+    changes = []
+    for number, (rate, count) in enumerate(zip(rates, whole, strict=True)):
         for born, gone in _lives(rate, count, deadline, runs, generator):
             for moment, change in ((np.minimum(born + join, gone), 1), (gone, -1)):
                 moments.append(np.minimum(moment, deadline))
@@ -278,25 +244,24 @@ def revoked_runs(
                 changes += [change] * count
     when = np.concatenate(moments, axis=1)
     order = np.argsort(when, axis=1)
-    when, kind, step = (
-        np.take_along_axis(when, order, axis=1),
-        np.array(types)[order],
-        np.array(changes)[order],
-    )
-    counts = [
-        np.cumsum(np.where(kind == each, step, 0), axis=1) for each in range(len(fleet.whole))
-    ]
+    when = np.take_along_axis(when, order, axis=1)
+    kind = np.array(types)[order]
+    step = np.array(changes)[order]
     # Of marks at one moment the joins may come first; clipped, such a sum lasts no time.
-    there = tuple(np.clip(each, 0, most) for each, most in zip(counts, fleet.whole, strict=True))
-    speed = fleet.table[there]
+    there = tuple(
+        np.clip(np.cumsum(np.where(kind == each, step, 0), axis=1), 0, most)
+        for each, most in enumerate(whole)
+    )
+    speed = speeds[there]
     until = np.concatenate([when[:, 1:], np.full((runs, 1), deadline)], axis=1)
     done = np.cumsum(speed * (until - when), axis=1)
-    rows, reached = np.arange(runs), (done >= work[:, None]).argmax(axis=1)
+    rows = np.arange(runs)
+    reached = (done >= work[:, None]).argmax(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         early = (done[rows, reached] - work) / speed[rows, reached]
     ends = np.where(done[:, -1] >= work, until[rows, reached] - early, np.inf)
     revoked = (step < 0) & (when < deadline) & (when < ends[:, None])
-    return FleetRuns(ends, revoked.sum(axis=1).astype(float))
+    return ends, revoked.sum(axis=1).astype(float)
 
 
 def _lives(

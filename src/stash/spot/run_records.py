@@ -70,7 +70,7 @@ class SpotUpdates(Record):
 
 
 class SpotStretch(Record):
-    """A time in which no worker came or went."""
+    """A time in which no worker came or went, of a log that an older Stash wrote."""
 
     start: NonNegative
     stop: Number

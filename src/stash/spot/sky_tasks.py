@@ -16,7 +16,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,7 +38,7 @@ from stash.core.units import format_count, format_seconds
 from stash.core.version import install_requirement
 from stash.spot.fleet_records import FleetPlan, WorkerType
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
-from stash.spot.train.run_orders import RAY_HEAD, WISHES
+from stash.spot.train.run_orders import RAY_HEAD, WISHES, WorkerPlace
 
 KUBERNETES = ("kubernetes", "k8s")
 HERE = "stash-spot"
@@ -91,7 +91,8 @@ def rented_place(
     cloud, _, named = infra.partition("/")
     region: str | None = named
     if cloud in KUBERNETES:
-        cloud, region = infra, None
+        cloud = infra
+        region = None
     elif not cloud or not region:
         raise UserError(
             f"--infra {infra!r}: workers reach the server by its private address, so all machines are rented in one "
@@ -117,7 +118,7 @@ def check_prices(plan: FleetPlan, today: date) -> None:
             f"the plan's prices are of {plan.pool.as_of}, and after {OLD_PRICE_DAYS} days they say little about what "
             f"a machine costs now; {again}"
         )
-    unknown = [kind.name for kind in _planned_types(plan) if not kind.dollars_per_hour]
+    unknown = [kind.name for kind in plan.planned_types if not kind.dollars_per_hour]
     if not plan.pool.server.dollars_per_hour:
         unknown.append("the server")
     if unknown:
@@ -139,12 +140,10 @@ def job_in(work: Path, job: str) -> str:
     return f"{inside.relative_to(work)}:{name}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RentScript:
     """A shell script that rents a plan's machines, and what to type afterwards."""
 
-    name: str
-    """Of the cluster; the workers' jobs begin with it."""
     text: str
     follow: str
     fetch: str
@@ -176,16 +175,9 @@ def rent_script(
 ) -> RentScript:
     """The shell script that rents the plan's machines and trains ``job``, a file in ``work``; raises UserError."""
     name = f"stash-{hashlib.sha256(f'{work}/{job}'.encode()).hexdigest()[:6]}"
-    common = _common(work, max_dollars is not None)
-    tasks = {"server": _server_task(plan, place, job, common)}
-    for kind in _planned_types(plan):
-        tasks[kind.name] = _worker_task(place, kind, common)
-    files = [
-        f"cat > {name}-{what}.yaml <<'TASK'\n{sky_task_yaml(task)}TASK"
-        for what, task in tasks.items()
-    ]
     secrets = " ".join(_SECRETS)
-    launch, limit = "--yes --detach-run", []
+    launch = "--yes --detach-run"
+    limit = []
     if max_dollars is not None:
         bought = seconds_bought(plan, max_dollars)
         limit = [
@@ -193,75 +185,71 @@ def rent_script(
             f'STASH_END="$(($(date +%s) + {int(bought)}))"',
         ]
         launch += ' --env STASH_END="$STASH_END"'
-    workers = [f"{name}-worker{number}" for number in range(1, len(_workers(plan)) + 1)]
-    jobs = [
-        f'sky jobs launch {launch} --name {worker} --secret-file {name}.env --env STASH_HEAD="$HEAD" '
-        f"--env STASH_WORKER=worker{number} {shlex.quote(f'{name}-{kind.name}.yaml')}"
-        for number, (worker, kind) in enumerate(zip(workers, _workers(plan), strict=True), start=1)
-    ]
-    script = RentScript(
-        name=name,
-        text="",
-        follow=f"ssh {name} tail -n +1 -F {HERE}/events.jsonl",
-        fetch=f"scp -r {name}:{HERE} .",
-        end=(
-            *(f"sky jobs cancel --yes --name {worker}" for worker in workers),
-            f"sky down --yes {name}",
-        ),
+    workers = []
+    jobs = []
+    for number, kind in enumerate(plan.planned_workers, start=1):
+        workers.append(f"{name}-worker{number}")
+        jobs.append(
+            f'sky jobs launch {launch} --name {workers[-1]} --secret-file {name}.env --env STASH_HEAD="$HEAD" '
+            f"--env STASH_WORKER=worker{number} {shlex.quote(f'{name}-{kind.name}.yaml')}"
+        )
+    follow = f"ssh {name} tail -n +1 -F {HERE}/events.jsonl"
+    fetch = f"scp -r {name}:{HERE} ."
+    end = (
+        *(f"sky jobs cancel --yes --name {worker}" for worker in workers),
+        f"sky down --yes {name}",
     )
+    hint = " Nothing here limits what it costs (--max-dollars does): end it as the last lines say."
     lines = [
-        f"# {name}: {_price(plan)}",
-        "# Run it in the job's folder."
-        + (
-            ""
-            if limit
-            else " Nothing here limits what it costs (--max-dollars does): end it as the last lines say."
-        ),
+        f"# {name}: {_describe_price(plan)}",
+        f"# Run it in the job's folder.{'' if limit else hint}",
         "set -e",
         *limit,
-        *files,
+        *_task_files(name, plan, place, job, work, max_dollars is not None),
         f'(umask 077; for NAME in {secrets}; do echo "$NAME=$(openssl rand -hex 32)"; done > {name}.env)',
         f"sky launch {launch} --cluster {name} --secret-file {name}.env {name}-server.yaml",
         f"until HEAD=$(ssh {name} cat {HERE}/address); do sleep 5; done",
         *jobs,
-        f"# What happens: {script.follow}",
-        f"# What it left: {script.fetch}",
+        f"# What happens: {follow}",
+        f"# What it left: {fetch}",
         "# The end of all:",
-        *(f"#   {command}" for command in script.end),
+        *(f"#   {command}" for command in end),
     ]
-    return replace(script, text="\n".join(lines) + "\n")
+    return RentScript("\n".join(lines) + "\n", follow, fetch, end)
+
+
+def _task_files(
+    name: str, plan: FleetPlan, place: RentedPlace, job: str, work: Path, is_limited: bool
+) -> list[str]:
+    """Lines that write the tasks of servers and of each type of worker, each into a file of its own."""
+    common = _common(work, is_limited)
+    tasks = {"server": _server_task(plan, place, job, common)}
+    for kind in plan.planned_types:
+        tasks[kind.name] = _worker_task(place, kind, common)
+    return [
+        f"cat > {name}-{what}.yaml <<'TASK'\n{sky_task_yaml(task)}TASK"
+        for what, task in tasks.items()
+    ]
 
 
 def _hourly_dollars(plan: FleetPlan) -> float:
     """Of all machines, at prices a tenth above the plan's."""
     server = plan.pool.server
     return _dollars_at_most(server.dollars_per_hour) * server.count + sum(
-        _dollars_at_most(kind.dollars_per_hour) for kind in _workers(plan)
+        _dollars_at_most(kind.dollars_per_hour) for kind in plan.planned_workers
     )
 
 
-def _price(plan: FleetPlan) -> str:
-    chosen, server = plan.chosen, plan.pool.server
+def _describe_price(plan: FleetPlan) -> str:
+    chosen = plan.chosen
+    server = plan.pool.server
     assert chosen is not None
-    machines = (
-        f"{format_count(server.count, 'server')}, {format_count(len(_workers(plan)), 'worker')}"
-    )
+    servers = format_count(server.count, "server")
+    workers = format_count(len(plan.planned_workers), "worker")
     return (
-        f"{machines}, ${_hourly_dollars(plan):.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
-        f"{format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
+        f"{servers}, {workers}, ${_hourly_dollars(plan):.2f} an hour by prices of {plan.pool.as_of} and a tenth; "
+        f"planned: {format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
     )
-
-
-def _planned_types(plan: FleetPlan) -> list[WorkerType]:
-    workers = {} if plan.chosen is None else plan.chosen.workers
-    return [kind for kind in plan.pool.types if workers.get(kind.name)]
-
-
-def _workers(plan: FleetPlan) -> list[WorkerType]:
-    """The type of each worker, in the plan's order."""
-    kinds = {kind.name: kind for kind in plan.pool.types}
-    assert plan.chosen is not None
-    return [kinds[name] for name, count in plan.chosen.workers.items() for _ in range(count)]
 
 
 def _dollars_at_most(dollars: float) -> float:
@@ -312,11 +300,10 @@ def _server_task(
     if server.instance is not None and place.region is not None:
         machine = {"instance_type": server.instance.partition("+")[0]}
     else:
-        # Memory that a server's machine has to have; `None` if that is unknown.
-        needs = plan.pool.server.needs_bytes
-        needs = None if needs is None else needs + (_senders_at_once(plan) - 1) * _two_buffers(plan)
-        memory = {} if needs is None else {"memory": f"{math.ceil(needs / 2**30)}+"}
-        machine = {"cpus": f"{server.cores}+", **memory}
+        machine = {"cpus": f"{server.cores}+"}
+        if server.needs_bytes is not None:
+            needs = server.needs_bytes + (_senders_at_once(plan) - 1) * _two_buffers(plan)
+            machine["memory"] = f"{math.ceil(needs / 2**30)}+"
     rented = {
         **sky_place(place.cloud, place.region),
         **machine,
@@ -324,22 +311,19 @@ def _server_task(
         "max_hourly_cost": _dollars_at_most(server.dollars_per_hour),
         "autostop": AUTOSTOP,
     }
-    mounts = {}
-    if (
-        place.checkpoints is not None
-    ):  # MOUNT: a file is in the bucket when it is closed (MOUNT_CACHED uploads later)
-        mounts = {
-            "file_mounts": {
-                f"~/{_MOUNTED}": {"source": _bucket(place.checkpoints)[0], "mode": "MOUNT"}
-            }
-        }
-    return {
-        "num_nodes": server.count,
-        "resources": rented,
-        **common,
-        **mounts,
-        "run": _server_run(plan, place, job),
-    }
+    task = {"num_nodes": server.count, "resources": rented, **common}
+    folder = HERE
+    if place.checkpoints is not None:
+        # MOUNT: a file is in the bucket when it is closed (MOUNT_CACHED uploads later)
+        # A bucket, and the folder in it: SkyPilot mounts whole buckets alone
+        # (``Storage._validate_source``).
+        scheme, _, path = place.checkpoints.partition("://")
+        parts = [part for part in path.split("/") if part]
+        own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
+        bucket, inside = f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])
+        task["file_mounts"] = {f"~/{_MOUNTED}": {"source": bucket, "mode": "MOUNT"}}
+        folder = f"{_MOUNTED}/{inside}" if inside else _MOUNTED
+    return {**task, "run": _server_run(plan, folder, job)}
 
 
 def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,25 +354,22 @@ def _ray_start(address: str, resources_text: str, *words: str) -> str:
     )
 
 
-def _server_run(plan: FleetPlan, place: RentedPlace, job: str) -> str:
-    """On every server; the first one is the head, and gets the orders with its own address in them."""
+def _server_run(plan: FleetPlan, folder: str, job: str) -> str:
+    """On every server; the first one is the head, and gets the orders with its own address in them.
+
+    ``folder``: that of the checkpoints, in the home.
+    """
     count = plan.pool.server.count
     names = {f"server{number}": 1 for number in (1, *range(count + 1, count + 1 + _SPARE))}
     head = _ray_start(f"--head --port={_PORT}", json.dumps({"head": 1, **names}), *RAY_HEAD)
     other = _ray_start(f'--address="$HEAD":{_PORT}', '{"\'"$SERVER"\'": 1}')
-    folder = HERE if place.checkpoints is None else _mounted_folder(place.checkpoints)
     orders = {  # as ``spot/train/run_orders.py`` reads them
         "job": job,
         "checkpoints": f"HOME_FOLDER/{folder}/checkpoints",
         "servers": [f"server{number}" for number in range(1, count + 1)],
         "workers": [
-            {
-                "name": f"worker{number}",
-                "type": kind.name,
-                "samples": int(kind.samples),
-                "gpus": kind.gpus,
-            }
-            for number, kind in enumerate(_workers(plan), start=1)
+            vars(WorkerPlace(f"worker{number}", kind.name, int(kind.samples), kind.gpus))
+            for number, kind in enumerate(plan.planned_workers, start=1)
         ],
         "loss": plan.loss,
         "at_once": _senders_at_once(plan),
@@ -436,17 +417,3 @@ def _senders_at_once(plan: FleetPlan) -> int:
 def _two_buffers(plan: FleetPlan) -> float:
     """Bytes that one more sender takes: ``trays_of`` of ``spot/train/server``."""
     return 2 * plan.pool.exchange_bytes / plan.pool.server.count
-
-
-def _mounted_folder(url: str) -> str:
-    """The folder of a machine's home that is where ``url`` is, below the mounted bucket."""
-    folder = _bucket(url)[1]
-    return f"{_MOUNTED}/{folder}" if folder else _MOUNTED
-
-
-def _bucket(url: str) -> tuple[str, str]:
-    """A bucket, and the folder in it: SkyPilot mounts whole buckets alone (``Storage._validate_source``)."""
-    scheme, _, path = url.partition("://")
-    parts = [part for part in path.split("/") if part]
-    own = 2 if scheme in ("https", "cos") else 1  # an account's container, a region's bucket
-    return f"{scheme}://{'/'.join(parts[:own])}", "/".join(parts[own:])

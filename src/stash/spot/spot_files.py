@@ -5,28 +5,23 @@ Knows their formats (``docs/format.md``) and turns them into records. Knows noth
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from stash.api import Date
 from stash.core import documents
 from stash.core.documents import DocumentFile
-from stash.core.errors import UnitError, UserError
+from stash.core.errors import UserError
 from stash.core.records.base import Number, Record
-from stash.core.units import parse_bytes, parse_interruptions, parse_rate
-from stash.core.user_files import fit_model, load_rows, quantity, text_of, yaml_text
+from stash.core.user_files import fit_model, load_rows, text_of, yaml_text
 from stash.spot.fleet_records import (
     FLEET_SCHEMA,
     FleetModel,
     FleetPlan,
     FleetPool,
     FleetRun,
-    InterruptionBand,
-    ParameterServers,
-    WorkerType,
 )
 from stash.spot.run_records import CURVE_SCHEMA, SPOT_LOG_SCHEMA, LearnedCurve, SpotLog
 
@@ -38,46 +33,18 @@ SPOT_LOGS = DocumentFile(
     documents.SPOT_LOG, SpotLog, SPOT_LOG_SCHEMA, ("stretches", "takeovers", "events")
 )
 
-read_model, read_plan = FLEET_MODELS.load, FLEET_PLANS.load
-save_curve, load_curve = CURVES.save, CURVES.load
-save_spot_log, load_spot_log, is_spot_log = SPOT_LOGS.save, SPOT_LOGS.load, SPOT_LOGS.is_one
-is_fleet_plan = functools.partial(documents.begins_as, kind=documents.FLEET_PLAN)
-"""Whether the file there begins as ``stash spot plan`` writes it; a plan of rentals has the same ending."""
-
-
-def _band(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    try:
-        low, high = parse_interruptions(given)
-    except UnitError as error:
-        raise ValueError(str(error)) from None
-    return {"low": low, "high": high}
-
-
-_Bytes = Annotated[Number, quantity(parse_bytes, bare=True), Field(gt=0)]
-_Rate = Annotated[Number, quantity(parse_rate, bare=True), Field(gt=0)]
-
-
-class _Type(WorkerType):
-    interruptions: Annotated[InterruptionBand | None, BeforeValidator(_band)] = None
-
-
-class _Servers(ParameterServers):
-    bytes_per_second: _Rate
-    memory_bytes: _Bytes | None = None
-    needs_bytes: _Bytes | None = None
+read_model = FLEET_MODELS.load
+read_plan = FLEET_PLANS.load
+save_curve = CURVES.save
+load_curve = CURVES.load
+save_spot_log = SPOT_LOGS.save
+load_spot_log = SPOT_LOGS.load
 
 
 class _Pool(FleetPool):
-    """As people write it: with units, and how often types are revoked like 5-10%/month."""
+    """As people write it."""
 
     as_of: Date  # type: ignore[assignment]  # a missing one is refused
-    exchange_bytes: _Bytes
-    worker_bytes_per_second: _Rate
-    pcie_bytes_per_second: _Rate
-    server: _Servers
-    types: tuple[_Type, ...] = Field(min_length=1, max_length=2000)
 
 
 def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
@@ -89,10 +56,8 @@ def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
     if curve is not None and isinstance(data, dict):
         if "loss" in data:
             raise document.mistake(("loss",), "--curve says that; leave one of them out")
-        data["loss"], data["learned"] = (
-            curve.fitted.curve.model_dump(),
-            curve.learned_range.model_dump(),
-        )
+        data["loss"] = curve.fitted.curve.model_dump()
+        data["learned"] = curve.learned_range.model_dump()
         data.setdefault("exchange_bytes", float(curve.parameter_bytes))
         if isinstance(data.get("server"), dict):
             data["server"].setdefault("apply_seconds", curve.apply_seconds)

@@ -175,7 +175,8 @@ class Leases:
 
     def _end(self, lease: OpenLease) -> str | None:
         """End it; why it may still be there, if it may."""
-        words, output = release_command(lease.rented_from, lease.name), ""
+        words = release_command(lease.rented_from, lease.name)
+        output = ""
         if not words:
             return None
         for number in range(_TRIES):

@@ -90,7 +90,8 @@ def _emulated_submission(cell: Cell, folder: StudyFolder) -> Submission:
     The model is made once for all cells that train it on that GPU (``emulated_model``); each cell scales it. The
     buckets of its gradients shrink as its gradients do, so that as many of them overlap with the backward pass.
     """
-    bed, batch = cell.emulated, str(cell.batch)
+    bed = cell.emulated
+    batch = str(cell.batch)
     assert bed is not None
     assert cell.zoo is not None
     made = (cell.zoo, batch, bed.gpu, bed.precision, f"{bed.samples_per_second:.6g}")
@@ -139,7 +140,8 @@ def _slurm_submission(cell: Cell, folder: StudyFolder) -> Submission:
     The study's folder has to be seen by the nodes. ``stash profile`` finds nodes and ranks by ``srun``'s variables. A
     job that is preempted is requeued by Slurm where the partition allows it, and then the command just waits longer.
     """
-    target, own = cell.place.target, folder.cell(cell.id)
+    target = cell.place.target
+    own = folder.cell(cell.id)
     assert isinstance(target, SlurmTarget)
     # The same cell of another study, or of somebody else, is another job: scancel and squeue go by the name.
     name = f"stash-{cell.id}-{hashlib.sha256(str(folder.path).encode()).hexdigest()[:6]}"
@@ -184,14 +186,16 @@ def _sky_submission(cell: Cell, folder: StudyFolder) -> Submission:
     taken down after the last of them, and takes itself down when it was idle for a while, should no one be left to do
     it. The keys are SkyPilot's (docs.skypilot.co, reference/yaml-spec and running-jobs/distributed-jobs).
     """
-    target, own = cell.place.target, folder.cell(cell.id)
+    target = cell.place.target
+    own = folder.cell(cell.id)
     assert isinstance(target, SkyTarget)
     # The name says whose it is, and no other study has it; clouds take letters, digits and dashes.
     plain = plain_name(cell.place.name, 20)
     whose = hashlib.sha256(f"{folder.path}\0{cell.place.name}\0{cell.nodes}".encode()).hexdigest()[
         :6
     ]
-    cluster, remote = f"stash-{plain}-{cell.nodes}-{whose}", f"stash-{cell.id}.stash.json"
+    cluster = f"stash-{plain}-{cell.nodes}-{whose}"
+    remote = f"stash-{cell.id}.stash.json"
     minutes = str(AUTOSTOP["idle_minutes"])
     launch = (
         "sky",

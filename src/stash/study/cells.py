@@ -185,13 +185,16 @@ def _cell(
     nodes: int,
     repeat: int,
 ) -> Cell:
-    given, target, settings = file.study.workloads[number], place.target, file.study.settings
+    given = file.study.workloads[number]
+    target = place.target
+    settings = file.study.settings
     data = target.data.get(names[number]) if isinstance(target.data, Mapping) else target.data
     bed = _make_emulated(file, given.zoo, names[number], batch, place, nodes)
     # The words of the user's own job; raises UserError where one stands for nothing, or names no
     # script.
     values = {"{batch}": batch, "{nodes}": nodes, "{data}": data}
-    words, where = file.study.workloads[number].command, ("workloads", number, "command")
+    words = file.study.workloads[number].command
+    where = ("workloads", number, "command")
     for mark, value in values.items():
         if value is None and any(mark in word for word in words):
             why = f"{mark} stands for nothing there; give `{mark.strip('{}')}:` or `batches:`"
@@ -213,7 +216,8 @@ def _cell(
         else dataclasses.astuple(dataclasses.replace(bed, facts=())),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    id, name = digest[:_ID], names[number]
+    id = digest[:_ID]
+    name = names[number]
     return Cell(id, name, given.zoo, words, batch, place, nodes, repeat, data, settings, bed)
 
 

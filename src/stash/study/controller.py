@@ -7,6 +7,7 @@ is used or released. Its clock and its programs are given, and can be made of.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class StudyController:
     """By lane."""
     _pending: list[Cell] = field(default_factory=list)
     _submissions: dict[str, Submission] = field(default_factory=dict)
-    _tries: dict[str, int] = field(default_factory=dict)
+    _tries: Counter[str] = field(default_factory=Counter)
     _refused: dict[str, None] = field(default_factory=dict)
     _too_large: dict[object, int] = field(default_factory=dict)
     _places: dict[str, bool] = field(default_factory=dict)
@@ -76,10 +77,10 @@ class StudyController:
         open_leases: Sequence[OpenLease] = (),
     ) -> RunOutcome:
         """Run what is to run, in order; KeyboardInterrupt is raised on once all has ended and is released."""
+        self._submissions = {cell.id: describe(cell, self.folder) for cell in cells}
         self._pending = [cell for cell in cells if standings[cell.id].state == "to run"]
-        self._places = {
-            cell.place.name: True for cell in cells if standings[cell.id].state == "done"
-        }
+        done = [cell for cell in cells if standings[cell.id].state == "done"]
+        self._places = {cell.place.name: True for cell in done}
         try:
             self._take_on(cells, open_leases)
             while True:
@@ -114,19 +115,20 @@ class StudyController:
             # Of two of one lane, since the study was changed, one can be waited for.
             if cell is not None and cell.lane not in self._running:
                 self._pending = [other for other in self._pending if other.id != cell.id]
-                self._running[cell.lane] = _Running(cell, self._submission(cell), lease.began)
+                self._running[cell.lane] = _Running(cell, self._submissions[cell.id], lease.began)
                 self.say(f"{cell.title}: still running, or ended meanwhile; taken on")
                 continue
             if lease.cell:
                 self.programs.kill(self.folder.cell(lease.cell))
             if cell is not None or not any(
-                self._submission(each).lease == lease.name for each in self._pending
+                self._submissions[each.id].lease == lease.name for each in self._pending
             ):
                 self.leases.release(lease.name)
 
     def _finish(self, running: _Running) -> None:
         """Take what a cell has left; until that is done it counts as running, should somebody interrupt."""
-        cell, submission = running.cell, running.submission
+        cell = running.cell
+        submission = running.submission
         code = exit_code(self._folder(cell))
         unfetched = (
             fetch_profile(self.programs, submission.fetch)
@@ -146,42 +148,40 @@ class StudyController:
             self.leases.release(submission.lease)
 
     def _record(self, running: _Running, found: CellJudgement) -> None:
-        cell, now = running.cell, self.programs.now()
+        cell = running.cell
+        now = self.programs.now()
         artefact = note = ""
-        seconds, price = max(0.0, now - running.began), cell.dollars_per_hour
+        seconds = max(0.0, now - running.began)
+        price = cell.dollars_per_hour
         dollars = None if price is None else price * seconds / HOUR
         if found.ending == "done":
             try:
                 artefact = self.keep(cell)
             except StashError as error:
                 note = f" (its profile stays in the cell's folder: {error})"
-        self._write(
-            StudyEvent(
-                at=now,
-                what="ended",
-                lease=running.submission.lease,
-                cell=cell.id,
-                ending=found.ending,
-                why=found.why,
-                seconds=seconds,
-                dollars=dollars,
-                artefact=artefact,
-            )
+        event = StudyEvent(
+            at=now,
+            what="ended",
+            lease=running.submission.lease,
+            cell=cell.id,
+            ending=found.ending,
+            why=found.why,
+            seconds=seconds,
+            dollars=dollars,
+            artefact=artefact,
         )
+        append_event(self.folder.journal, event)
         if found.ending == "done":
             self._places[cell.place.name] = True
-        elif found.ending == "out of memory":
-            if cell.batch is not None:
-                self._too_large[cell.group_key] = min(
-                    cell.batch, self._too_large.get(cell.group_key, cell.batch)
-                )
-        elif found.ending == "lost":
-            if self._tries.get(cell.id, 0) < _TRIES:
-                self._pending.insert(0, cell)
-            else:
-                self._refused[f"{cell.title}: {found.why}; the same command runs it again"] = None
-        else:
+        elif found.ending == "failed":
             self._places.setdefault(cell.place.name, False)
+        elif found.ending == "out of memory" and cell.batch is not None:
+            least = self._too_large.get(cell.group_key, cell.batch)
+            self._too_large[cell.group_key] = min(cell.batch, least)
+        elif found.ending == "lost" and self._tries[cell.id] < _TRIES:
+            self._pending.insert(0, cell)
+        elif found.ending == "lost":
+            self._refused[f"{cell.title}: {found.why}; the same command runs it again"] = None
         cost = "" if dollars is None else f", ${dollars:.2f}"
         why = f": {found.why}" if found.why else ""
         left = len(self._running) + len(self._pending)
@@ -195,19 +195,24 @@ class StudyController:
         return (
             following is not None
             and self._reason_to_skip(following) is None
-            and self._submission(following).lease == lease
+            and self._submissions[following.id].lease == lease
         )
 
     def _start(self) -> None:
         for cell in list(self._pending):
-            place, lease = cell.place.name, self._submission(cell).lease
-            if cell.lane in self._running:
-                continue
-            if place not in self._places and any(
-                each.cell.place.name == place for each in self._running.values()
-            ):
-                continue  # it has yet to be seen if anything works there
-            why = self._reason_to_skip(cell) or self._reason_to_save(cell, lease)
+            place = cell.place.name
+            lease = self._submissions[cell.id].lease
+            there = {each.cell.place.name for each in self._running.values()}
+            if cell.lane in self._running or (place not in self._places and place in there):
+                continue  # of a new place it has yet to be seen if anything works there
+            why = self._reason_to_skip(cell)
+            price = cell.dollars_per_hour
+            if why is None and price is not None and self.max_dollars is not None:
+                # By its estimate the limit would be passed.
+                start = 0.0 if lease in self.leases.opened else CLOUD_START
+                takes = price * (self.seconds[cell.id] + start) / HOUR
+                if self.leases.dollars + takes > self.max_dollars:
+                    why = f"--max-dollars {self.max_dollars:g} leaves no money for more on {place}"
             self._pending.remove(cell)
             if why is None:
                 self._begin(cell)
@@ -225,18 +230,9 @@ class StudyController:
             return f"{cell.place.name}: nothing more was tried after its first cell failed"
         return None
 
-    def _reason_to_save(self, cell: Cell, lease: str) -> str | None:
-        """Why this cell is not started: by its estimate the limit would be passed."""
-        price = cell.dollars_per_hour
-        if price is None or self.max_dollars is None:
-            return None
-        seconds = self.seconds[cell.id] + (0.0 if lease in self.leases.opened else CLOUD_START)
-        if self.leases.dollars + price * seconds / HOUR <= self.max_dollars:
-            return None
-        return f"--max-dollars {self.max_dollars:g} leaves no money for more on {cell.place.name}"
-
     def _begin(self, cell: Cell) -> None:
-        submission, folder = self._submission(cell), self._folder(cell)
+        submission = self._submissions[cell.id]
+        folder = self._folder(cell)
         running = _Running(cell, submission, self.programs.now())
         program = submission.command[0]
         if not self.programs.has(program):
@@ -244,7 +240,7 @@ class StudyController:
                 running, CellJudgement("failed", f"there is no program {program!r} on PATH")
             )
             return
-        self._tries[cell.id] = self._tries.get(cell.id, 0) + 1
+        self._tries[cell.id] += 1
         try:
             for stale in (
                 folder.profile,
@@ -257,9 +253,10 @@ class StudyController:
             self._running[cell.lane] = (
                 running  # before it does: who interrupts ends whatever has begun
             )
-            self._write(
-                StudyEvent(at=running.began, what="started", lease=submission.lease, cell=cell.id)
+            event = StudyEvent(
+                at=running.began, what="started", lease=submission.lease, cell=cell.id
             )
+            append_event(self.folder.journal, event)
             self.programs.start(submission.command, self.folder.work, folder)
             self.say(f"{cell.title}: started")
         except OSError as error:
@@ -296,13 +293,5 @@ class StudyController:
                     self._record(each, CellJudgement("lost", why))
                 self.leases.release(each.submission.lease)
 
-    def _write(self, event: StudyEvent) -> None:
-        append_event(self.folder.journal, event)
-
     def _folder(self, cell: Cell) -> CellFolder:
         return self.folder.cell(cell.id)
-
-    def _submission(self, cell: Cell) -> Submission:
-        if cell.id not in self._submissions:
-            self._submissions[cell.id] = describe(cell, self.folder)
-        return self._submissions[cell.id]

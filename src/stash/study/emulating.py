@@ -164,7 +164,8 @@ def _links(
     real link has bus bandwidth B: the loopback carries p·B, and (q−1)/(p−1) of that where q ranks stand for p. Over
     a line between nodes each of P ranks sends 2(P−1)/P·n.
     """
-    sheet, facts = instance_target(instance, nodes), []
+    sheet = instance_target(instance, nodes)
+    facts = []
     inside = network = inf
     if devices > 1:
         known = sheet.inside.bytes_per_second if sheet.inside is not None else None
@@ -202,7 +203,8 @@ def _published_speed(
     model: WorkloadSpec, batch: int, place: StudyPlace, precision: str
 ) -> tuple[float, str] | None:
     """Samples per second of one GPU at the nearest published batch, and the sentence that says so."""
-    gpu, key = place.gpus[0].model, model_key(model.name)
+    gpu = place.gpus[0].model
+    key = model_key(model.name)
     wanted = (key, gpu, _AS_PUBLISHED[precision])
     known = [
         (each.batch, each)
@@ -215,10 +217,8 @@ def _published_speed(
         return None
     nearest = min((own for own, _ in known), key=lambda own: (abs(log(own / batch)), own))
     alike = [speed for own, speed in known if own == nearest]
-    value, sources = (
-        median(speed.per_second for speed in alike),
-        dict.fromkeys(speed.source for speed in alike),
-    )
+    value = median(speed.per_second for speed in alike)
+    sources = dict.fromkeys(speed.source for speed in alike)
     of = (
         f" at batch {nearest}"
         if nearest == batch

@@ -99,10 +99,8 @@ def draw_stalls(found: Sequence[StudyResult]) -> tuple[Chart, ...]:
     charts: list[Chart] = []
     for workload in dict.fromkeys(each.cell.workload for each in found):
         own = [each for each in found if each.cell.workload == workload]
-        title, names = (
-            f"Stalls of {workload}",
-            [f"{each.cell.column_name} {each.cell.batch or ''}".strip() for each in own],
-        )
+        title = f"Stalls of {workload}"
+        names = [f"{each.cell.column_name} {each.cell.batch or ''}".strip() for each in own]
         rows = tuple(
             (name, *write_shares(each, present)) for name, each in zip(names, own, strict=True)
         )
@@ -128,7 +126,8 @@ def write_shares(result: StudyResult, present: Sequence[str]) -> tuple[str, ...]
 
 def _row(name: str, result: StudyResult) -> LaneRow:
     """What is measured as negative has no place in it."""
-    pieces, reached = [], 0.0
+    pieces = []
+    reached = 0.0
     for stall, share in result.shares.items():
         if share > 0:
             pieces.append(

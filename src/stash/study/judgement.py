@@ -47,7 +47,8 @@ def judge(cell: CellFolder, lost: str, code: int | None) -> CellJudgement:
         return CellJudgement("done") if why is None else CellJudgement("failed", why)
     if lost and re.search(lost, printed):
         return CellJudgement("lost", f"its machines were taken away: {_last_error(printed)}")
-    ours, error = _own_errors(printed), _last_error(printed)
+    ours = _own_errors(printed)
+    error = _last_error(printed)
     # Of several nodes one fails and the others are then interrupted; which one's code it is, is chance.
     if code is None or (code == INTERRUPTED and not ours):
         return CellJudgement("lost", "it was interrupted")

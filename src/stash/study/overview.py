@@ -36,7 +36,8 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
         if reading.standings[cell.id].state in ("failed", "out of memory")
     )
     lists = (("failed", "What failed", failures), ("assumed", "Assumed", _assumptions(reading)))
-    takes, already = reading.remaining_estimate, f"; ${spent:,.2f} spent until now" if spent else ""
+    takes = reading.remaining_estimate
+    already = f"; ${spent:,.2f} spent until now" if spent else ""
     if not takes.cells:
         summary = f"{states_text(reading)}{already}."
     else:

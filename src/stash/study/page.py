@@ -56,7 +56,8 @@ def page(
         for cell in reading.cells
         if (standing := reading.standings[cell.id]).why
     )
-    where, table = f"Profiles are in {results}.", whole_table(reading, found, files or {})
+    where = f"Profiles are in {results}."
+    table = whole_table(reading, found, files or {})
     chapters += [
         Chapter("table", "Everything measured", label="Table", text=where, grids=(table,)),
         Chapter(
@@ -84,7 +85,8 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
     for word, field in (("Fastest", "seconds_per_million"), ("Cheapest", "dollars_per_million")):
         best: dict[str, StudyResult] = {}
         for each in found:
-            value, first = getattr(each, field), best.get(each.cell.workload)
+            value = getattr(each, field)
+            first = best.get(each.cell.workload)
             if value is not None and (first is None or value < getattr(first, field)):
                 best[each.cell.workload] = each
         places = Counter(each.cell.column_name for each in best.values())
@@ -105,24 +107,25 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
     return sentences
 
 
+_WHOLE_HEAD = [
+    "workload",
+    "batch",
+    "place",
+    "nodes",
+    "state",
+    "profile",
+    "devices",
+    "step",
+    "samples/s",
+]
+
+
 def whole_table(
     reading: StudyReading, found: Sequence[StudyResult], files: Mapping[str, str]
 ) -> Grid:
     """Every combination of the study, with a link to each profile; ``files``: where profiles are, by cell's id."""
     present = [stall for stall in STALLS if any(stall in each.shares for each in found)]
-    head = (
-        "workload",
-        "batch",
-        "place",
-        "nodes",
-        "state",
-        "profile",
-        "devices",
-        "step",
-        "samples/s",
-        *present,
-        "$/million samples",
-    )
+    head = [*_WHOLE_HEAD, *present, "$/million samples"]
     results = {(each.cell.row_name, each.cell.column_name): each for each in found}
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     links = {}
@@ -130,13 +133,15 @@ def whole_table(
         at = cell.row_name, cell.column_name
         if at in rows:
             continue
-        result, state = results.get(at), missing_word(reading.standings[cell.id].state)
+        result = results.get(at)
+        state = missing_word(reading.standings[cell.id].state)
         measured: tuple[str, ...] = (state, *(UNKNOWN for _ in head[5:]))
         if result is not None:
             links[len(rows), head.index("profile")] = profiles = tuple(
                 _link(reading, each, files) for each in result.cells
             )
-            speed, dollars = result.samples_per_second, result.dollars_per_million
+            speed = result.samples_per_second
+            dollars = result.dollars_per_million
             measured = (
                 "done",
                 " ".join(each.text for each in profiles),
@@ -151,7 +156,7 @@ def whole_table(
     return Grid(
         title="Every combination: shares of the step, mean over repeats",
         first=head[0],
-        head=head[1:],
+        head=tuple(head[1:]),
         rows=tuple(rows.values()),
         texts=frozenset({0, 2, 4, 5}),
         below="A profile's name is its id in the study's store: `stash show --store STORE ID`. A link leads to the "

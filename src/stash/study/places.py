@@ -40,34 +40,37 @@ def find_places(file: StudyFile, catalog: Catalog) -> tuple[StudyPlace, ...]:
 
 
 def _place(file: StudyFile, number: int, target: StudyTarget, catalog: Catalog) -> StudyPlace:
-    price, source = target.price, f"as given in {file.path.name}"
+    price = target.price
+    source = f"as given in {file.path.name}"
+    cloud = region = None
+    kind = "on-demand"
+    name = "this machine"
+    if isinstance(target, SlurmTarget):
+        name = target.partition
+    elif isinstance(target, SkyTarget):
+        cloud = target.cloud
+        region = target.region
+        kind = "spot" if target.spot else "on-demand"
+        name = f"{cloud} {target.accelerators}"
     if not isinstance(target, SkyTarget | EmulatedTarget) or target.instance is None:
-        name = "this machine"
-        if isinstance(target, SlurmTarget):
-            name = target.partition
-        elif isinstance(target, SkyTarget):
-            name = f"{target.cloud} {target.accelerators}"
         return StudyPlace(target.name or name, target, None, price, source)
-    rented = isinstance(target, SkyTarget)
-    cloud, region = (target.cloud, target.region) if isinstance(target, SkyTarget) else (None, None)
     try:
         instance = catalog.instance(f"{cloud}/{target.instance}" if cloud else target.instance)
     except UserError as error:
         raise file.mistake(("targets", number, "instance"), str(error)) from None
     if price is None:
-        kind = "spot" if isinstance(target, SkyTarget) and target.spot else "on-demand"
         # The cheapest that fits: SkyPilot, too, takes the cheapest region where none is named.
-        offers = [
+        offers = (
             offer
             for offer in catalog.offers_of(instance)
             if offer.kind == kind
             and (region is None or (offer.region or "").lower() == region.lower())
-        ]
-        if offers:
-            offer = offers[0]
+        )
+        offer = next(offers, None)
+        if offer is not None:
             price = offer.dollars_per_hour
             source = f"{kind} in {offer.region or 'a region not named'}, {offer.as_of or 'undated'} ({offer.source})"
-        elif rented:
+        elif isinstance(target, SkyTarget):
             why = f"the catalog knows no {kind} price of {instance.name} in {region or 'any region'}; give `price:`"
             raise file.mistake(("targets", number), why)
     gpu = instance.gpu or instance.gpu_model

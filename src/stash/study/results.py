@@ -71,7 +71,8 @@ class StudyResult:
     @property
     def dollars_per_million(self) -> float | None:
         """Dollars of a million samples."""
-        seconds, price = self.seconds_per_million, self.dollars_per_hour
+        seconds = self.seconds_per_million
+        price = self.dollars_per_hour
         return None if seconds is None or price is None else seconds * price / HOUR
 
 
@@ -87,7 +88,8 @@ def make_results(
 
 
 def _result(cells: Sequence[Cell], found: Sequence[Breakdown]) -> StudyResult:
-    place, bed = cells[0].place, cells[0].emulated
+    place = cells[0].place
+    bed = cells[0].emulated
     time, devices = (1.0, 1.0) if bed is None else (bed.time_scale, bed.devices / bed.ranks)
     price = place.dollars_per_hour
     stalls = {name: [each.stall(name) for each in found] for name in STALLS}
@@ -101,7 +103,8 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown]) -> StudyResult:
         name: _known_mean(getattr(each.paper, f"{name}_pct") for each in found) for name in PAPER
     }
     steps = [each.step for each in found]
-    low, high = _known_mean(each.low for each in steps), _known_mean(each.high for each in steps)
+    low = _known_mean(each.low for each in steps)
+    high = _known_mean(each.high for each in steps)
     ends = {} if low is None or high is None else {"low": low, "high": high}
     return StudyResult(
         cells=tuple(cells),

@@ -72,23 +72,6 @@ class StudyEstimate(NamedTuple):
     """``None`` if nothing of it is paid for by time."""
 
 
-def estimate_total(ahead: Iterable[Cell], each: Mapping[str, float]) -> StudyEstimate:
-    """``each``: seconds by cell's id. Lanes run side by side, so the longest counts."""
-    seconds: dict[str, float] = {}
-    rented: dict[str, str] = {}
-    dollars: float | None = None
-    cells = 0
-    for cell in ahead:
-        cells += 1
-        start = CLOUD_START if cell.is_rented and rented.get(cell.lane) != cell.column_name else 0.0
-        rented[cell.lane] = cell.column_name
-        takes = start + each[cell.id]
-        seconds[cell.lane] = seconds.get(cell.lane, 0.0) + takes
-        if cell.dollars_per_hour is not None:
-            dollars = (dollars or 0.0) + cell.dollars_per_hour * takes / HOUR
-    return StudyEstimate(cells, max(seconds.values(), default=0.0), dollars)
-
-
 def order_cells(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """All cells once, in the order of running: what shows most for least comes first.
 
@@ -135,7 +118,22 @@ class StudyReading:
     @property
     def remaining_estimate(self) -> StudyEstimate:
         """What the cells take that are to run."""
-        return estimate_total(self.ahead, self.seconds)
+        # ``each``: seconds by cell's id. Lanes run side by side, so the longest counts.
+        seconds: dict[str, float] = {}
+        rented: dict[str, str] = {}
+        dollars: float | None = None
+        cells = 0
+        for cell in self.ahead:
+            cells += 1
+            start = (
+                CLOUD_START if cell.is_rented and rented.get(cell.lane) != cell.column_name else 0.0
+            )
+            rented[cell.lane] = cell.column_name
+            takes = start + self.seconds[cell.id]
+            seconds[cell.lane] = seconds.get(cell.lane, 0.0) + takes
+            if cell.dollars_per_hour is not None:
+                dollars = (dollars or 0.0) + cell.dollars_per_hour * takes / HOUR
+        return StudyEstimate(cells, max(seconds.values(), default=0.0), dollars)
 
 
 def read_standings(

@@ -128,9 +128,11 @@ def _run_cells(
 
 def page(study: Path, into: Path = Path()) -> Page:
     """The report of a study as far as it is done, to be written into the folder ``into``; raises UserError."""
-    file, folder = read_study(study), folder_of_study(study)
+    file = read_study(study)
+    folder = folder_of_study(study)
     reading = read_standings(file.name, cells_of(file), study_folder.read_events(folder.journal))
-    breakdowns, files = {}, {}
+    breakdowns = {}
+    files = {}
     for cell, profile in _profiles(reading, folder):
         path = folder.cell(cell.id).profile
         with suppress(StashError):  # nothing is known of it: shown as not measured

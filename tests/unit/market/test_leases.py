@@ -9,7 +9,8 @@ from stash.market.policies import policy
 from stash.market.replaying import UncoveredError, check_parts, play
 from tests.support.small_markets import START, job, offer, small, trace
 
-A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
+A = offer("p3@us-east-1a")
+B = offer("p3@us-east-1b")
 ALWAYS = Policy("always", lambda state: PolicyDecision(state.best()))
 FLAT = {A: [(0, 36.0, 1)]}
 """A cent a second."""

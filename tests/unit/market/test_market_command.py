@@ -1,10 +1,8 @@
 """``stash market`` as it is typed: what it prints, in JSON too, and the sentences about what was typed wrong."""
 
 import json
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,8 +22,6 @@ boot: 10m
 checkpoint_every: 30m
 save: 1m
 """
-Typed = Callable[[str], Any]
-"""What a command prints: in JSON the document, and the sentence where it exits with 2."""
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from stash.market.replaying import play
 from tests.support.small_markets import FREE, START, job, offer, small, trace
 
 HOUR = 3600.0
-A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
+A = offer("p3@us-east-1a")
+B = offer("p3@us-east-1b")
 FIXED = offer("p3@us-east-1z", "on-demand")
 FLAT = trace({A: [(0, 36.0, 1)], B: [(0, 18.0, 1), (1000, 72.0, 1)]}, 100 * HOUR)
 
@@ -54,7 +55,8 @@ def test_a_user_s_own_policy_is_replayed_beside_others():
 
 
 def test_the_offers_that_a_policy_chooses_among():
-    other, four = offer("v@eu-1a", cloud="gcp"), offer("p4@us-east-1a")
+    other = offer("v@eu-1a", cloud="gcp")
+    four = offer("p4@us-east-1a")
     market = trace(
         {A: [(0, 40.0, 1)], B: [(0, 36.0, 1)], four: [(0, 90.0, 1)], other: [(0, 9.0, 1)]}, 1e6
     )

@@ -1,21 +1,15 @@
 """Every policy on markets drawn at random: each dollar has a part."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.catalog.reference import Tariff
-from stash.market.jobs import MarketJob
-from stash.market.market_trace import MarketTrace
 from stash.market.policies import policy
 from stash.market.replaying import UncoveredError, check_parts, play
 from tests.support.small_markets import FREE, START, job, offer, small, trace
 from tests.unit.market.test_leases import AWS
 
-A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
+A = offer("p3@us-east-1a")
+B = offer("p3@us-east-1b")
 FIXED = offer("p3@us-east-1z", "on-demand")
 HOUR = 3600.0
 NAMES = (
@@ -27,7 +21,8 @@ NAMES = (
 
 
 def piece(draw, last):
-    found, at = [], 0.0
+    found = []
+    at = 0.0
     while at < last:
         found.append((at, float(draw(st.integers(5, 80))), draw(st.sampled_from([1, 1, 1, 0]))))
         at += draw(st.integers(10, 300)) * 60
@@ -35,7 +30,7 @@ def piece(draw, last):
 
 
 @st.composite
-def markets(draw: st.DrawFn) -> tuple[MarketTrace, MarketJob]:
+def markets(draw):
     pieces = {each: piece(draw, 20 * HOUR) for each in (A, B)}
     work = job(
         float(draw(st.integers(60, 300)) * 60),
@@ -51,9 +46,7 @@ def markets(draw: st.DrawFn) -> tuple[MarketTrace, MarketJob]:
 
 @settings(max_examples=20, deadline=None)
 @given(markets(), st.sampled_from([FREE, AWS]))
-def test_every_dollar_of_every_policy_has_a_part(
-    drawn: tuple[MarketTrace, MarketJob], fees: Mapping[str, Tariff]
-) -> None:
+def test_every_dollar_of_every_policy_has_a_part(drawn, fees):
     market = small(*drawn, fees)
     for name in NAMES:
         try:

@@ -10,7 +10,6 @@ from profile_builder import build
 from stash.core.artefact import load, save
 from stash.core.columns import pack_blocks
 from stash.core.errors import ArtefactError
-from stash.measure import growing_file
 from stash.measure.growing_file import GrowingFile
 
 pytestmark = pytest.mark.usefixtures("home")

@@ -7,7 +7,6 @@ from stash.core.intervals import Interval
 from stash.plan.page import page
 from stash.plan.plan_charts import cost_against_time
 from stash.ui.charts.builders import Chart
-from stash.ui.charts.chart import Dot
 from stash.ui.charts.svg import draw_svg
 
 

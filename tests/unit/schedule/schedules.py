@@ -34,7 +34,6 @@ def demand(
         deadline=array("deadline", np.inf),
         costs=np.array(arrays.get("costs", [1.0] * len(counts)), dtype=float),
         ids=np.arange(size),
-        model=np.arange(size),
     )
 
 
@@ -66,5 +65,6 @@ def job(name, steps, gpus=1, submit=0.0, model="m", **more):
 
 def example(name="jobs"):
     """Gavel's trace, cluster and throughputs."""
-    lab, rates = read_cluster(EXAMPLES / "cluster.yaml"), read_matrix(EXAMPLES / "matrix.csv")
+    lab = read_cluster(EXAMPLES / "cluster.yaml")
+    rates = read_matrix(EXAMPLES / "matrix.csv")
     return read_jobs(EXAMPLES / f"{name}.csv", lab, rates).jobs, lab, rates

@@ -24,7 +24,8 @@ def test_shortest_remaining_time_goes_by_each_jobs_fastest_type():
 
 
 def test_a_round_goes_by_shares_over_time_received():
-    x, received = np.array([[0.5, 0.0], [0.5, 0.2]]), np.array([[180.0, 0.0], [0.0, 0.0]])
+    x = np.array([[0.5, 0.0], [0.5, 0.2]])
+    received = np.array([[180.0, 0.0], [0.0, 0.0]])
     priority = priorities(x, received, 360.0)
     assert priority[0, 0] == pytest.approx(0.5 / 360)
     assert priority[1] == pytest.approx([0.5 / 180, 0.2 / 180])

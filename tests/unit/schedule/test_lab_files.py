@@ -199,7 +199,8 @@ def test_rates_of_a_profile_are_measured_where_it_ran_and_forecast_elsewhere(
 
 
 def test_the_examples_are_gavels_own():
-    lab, rates = read_cluster(EXAMPLES / "cluster.yaml"), read_matrix(EXAMPLES / "matrix.csv")
+    lab = read_cluster(EXAMPLES / "cluster.yaml")
+    rates = read_matrix(EXAMPLES / "matrix.csv")
     assert lab.counts.tolist() == [8, 16, 24]
     assert rates.rates["ResNet-50 (batch size 128)", 1, "K80", PACKED].value == 0
     assert (

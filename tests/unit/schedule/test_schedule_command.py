@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import commands
 import pytest
@@ -17,9 +15,6 @@ from stash.schedule.allocation import POLICIES
 from stash.schedule.economics import CloudPrice, LeavingRules, cloud_bills, equilibrium
 from stash.schedule.simulate import simulate
 from stash.schedule.slurm_requests import apply_requests, make_requests, match_queue
-
-Typed = Callable[[str], Any]
-"""What a command of ``stash schedule`` prints: in JSON the document, and the sentence where it exits with 2."""
 
 
 @pytest.fixture(autouse=True)
@@ -205,7 +200,8 @@ def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays():
 
 
 def test_a_requeued_job_is_changed_once_slurm_lets_it():
-    tries, asked = [], list[tuple[str, ...]]()
+    tries = []
+    asked = []
 
     def slurm(words):
         if words[1] == "update" and len(tries) < 2:

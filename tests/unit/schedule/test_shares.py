@@ -1,7 +1,5 @@
 """Shares of time: programs solved by hand, against another formulation, and what has to hold of all of them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -97,8 +95,9 @@ def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with():
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> JobDemand:
-    jobs, types = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+def queues(draw):
+    jobs = draw(st.integers(1, 6))
+    types = draw(st.integers(1, 3))
     speed = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5])
     rates = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
     rates = [[1.0, *row[1:]] if not any(row) else row for row in rates]
@@ -122,7 +121,7 @@ def fits(here, x):
 
 @settings(max_examples=25, deadline=None)
 @given(queues())
-def test_shares_fit_the_cluster_and_more_never_hurts(here: JobDemand) -> None:
+def test_shares_fit_the_cluster_and_more_never_hurts(here):
     more = replace(here, counts=here.counts + 1)
     faster = replace(here, rates=here.rates * 1.5)
     for rule in RULES:
@@ -134,7 +133,7 @@ def test_shares_fit_the_cluster_and_more_never_hurts(here: JobDemand) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(queues())
-def test_merged_rows_have_the_optimum_of_all_rows(here: JobDemand) -> None:
+def test_merged_rows_have_the_optimum_of_all_rows(here):
     twice = [*range(len(here)), *range(len(here))]
     names = ("rates", "gpus", "weight", "left", "running", "deadline")
     here = replace(

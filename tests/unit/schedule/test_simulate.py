@@ -1,7 +1,5 @@
 """Courses by hand, and what has to hold of every one: GPU-seconds conserved, work done, the same again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -76,7 +74,7 @@ def test_where_a_gang_goes():
 
 
 @st.composite
-def loads(draw: st.DrawFn) -> list[tuple[float, int, float, str]]:
+def loads(draw):
     one = st.tuples(
         st.floats(1, 5000), st.sampled_from([1, 2, 4]), st.floats(0, 2000), st.sampled_from("ab")
     )
@@ -86,8 +84,8 @@ def loads(draw: st.DrawFn) -> list[tuple[float, int, float, str]]:
 @settings(max_examples=4, deadline=None)
 @given(loads())
 def test_gpu_seconds_are_conserved_and_all_work_is_done(
-    load: list[tuple[float, int, float, str]],
-) -> None:
+    load,
+):
     machines = cluster(V=(4, 2), K=(2, 2, 1))
     sizes = {
         ("a", gpus, kind): gpus * speed

@@ -1,15 +1,12 @@
 """Replays by hand: courses that a curve, or any function of updates and shape, draws."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 
 from stash.spot.fleet_records import LossCurve
 from stash.spot.model.loss_curve import fit_curve
-from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
+from stash.spot.run_records import LearnedCurve, LossReplay, VirtualWorker
 
 SHAPES = (
     (1, 64.0, 0.0),
@@ -21,7 +18,6 @@ SHAPES = (
 )
 """N, bw, R."""
 UPDATES = np.unique(np.geomspace(50, 8000, 40).round()).astype(int)
-Drawn = LossCurve | Callable[[np.ndarray, float, float, float], np.ndarray]
 
 
 def course(
@@ -84,5 +80,5 @@ def learned_curve(drawn=None, **changes):
 
 
 @lru_cache(maxsize=8)
-def _fit_replays(true: LossCurve) -> FittedLoss:
+def _fit_replays(true):
     return fit_curve(replays_of(true))

@@ -1,7 +1,6 @@
 """A job as its user describes it, and which optimizers servers can hold."""
 
 import pickle
-from collections.abc import Iterable
 
 import pytest
 import torch
@@ -70,7 +69,6 @@ def test_a_file_that_fails_is_told_with_its_error(tmp_path):
         load_job(f"{file}:job")
 
 
-Parameters = Iterable[torch.nn.Parameter]
 KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 
 
@@ -98,7 +96,8 @@ def _lbfgs(parameters):
 
 
 def test_an_optimizer_that_needs_a_closure_is_refused_wherever_it_is_made():
-    job, sentence = _job(_lbfgs), "LBFGS, computes losses itself .* take SGD, Adam"
+    job = _job(_lbfgs)
+    sentence = "LBFGS, computes losses itself .* take SGD, Adam"
     for make in (
         check_optimizer,
         lambda job: ParameterShard(job, 0, 1),

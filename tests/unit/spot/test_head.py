@@ -1,11 +1,8 @@
 """The head of an asynchronous training: its clock, slow checkpoints; actors only answer."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -51,14 +48,16 @@ class _Fleet:
     """One server and one worker; a checkpoint is written once ``disk`` has been asked so often."""
 
     def __init__(self, folder, disk):
-        self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
-        self._coming: list[tuple[str, bool, Any]] = [
+        self._wishes = folder / WISHES
+        self._disk = disk
+        self._asked = 0
+        self._coming = [
             ("server1", True, (("", 1), 0, ())),
             ("worker1", True, None),
         ]
-        self.asked: list[str] = []
-        self.hanging: list[str] = []
-        self.failure: NotFinite | None = None
+        self.asked = []
+        self.hanging = []
+        self.failure = None
 
     def ask(self, what, *words):
         self.asked.append(what)
@@ -86,11 +85,13 @@ class _Fleet:
 
     def changes(self, seconds):
         time.sleep(0.001)
-        coming, self._coming = self._coming, []
+        coming = self._coming
+        self._coming = []
         return coming
 
     def end_hanging(self):
-        hanging, self.hanging = self.hanging, []
+        hanging = self.hanging
+        self.hanging = []
         return hanging
 
     def kill(self, name):

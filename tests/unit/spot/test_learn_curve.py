@@ -8,9 +8,9 @@ from test_replay import regression
 from torch.utils.data import TensorDataset
 
 from stash.core.errors import UserError
-from stash.spot.learn_curve import MIN_UPDATES, LearnWish, learn
+from stash.spot.learn_curve import MIN_UPDATES, learn
 
-SMALL = LearnWish(workers=(1, 2), batches=(4, 8), budget_seconds=600)
+SMALL = {"sizes": (1, 2), "batches": (4, 8), "budget_seconds": 600}
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def _short(monkeypatch):
     monkeypatch.setattr("stash.spot.learn_curve.MAX_UPDATES", MIN_UPDATES)
 
 
-def learned(job, wish=SMALL, **changes):
-    return learn(job, "job.py:job", wish, **changes)
+def learned(job, **changes):
+    return learn(job, "job.py:job", **{**SMALL, **changes})
 
 
 def test_a_job_is_learned_with_what_a_plan_needs_of_it():
@@ -75,7 +75,7 @@ class Clock:
 
 def test_the_budget_ends_it():
     # Each update is followed by one look, of 200 updates each: 4 replays and a half.
-    curve = learned(regression(), replace(SMALL, budget_seconds=4.5 * MIN_UPDATES), clock=Clock())
+    curve = learned(regression(), budget_seconds=4.5 * MIN_UPDATES, clock=Clock())
     assert curve.ended == "budget"
     assert len(curve.replays) == 4
 
@@ -84,7 +84,7 @@ def test_a_budget_that_shows_no_course_is_refused_with_one_that_does():
     with pytest.raises(
         UserError, match=rf"{MIN_UPDATES} are the least that show a course; allow --budget \d+min"
     ):
-        learned(regression(), replace(SMALL, budget_seconds=1e-3))
+        learned(regression(), budget_seconds=1e-3)
 
 
 def test_a_job_that_diverges_is_told_and_what_to_change():
@@ -96,8 +96,7 @@ def test_a_job_that_diverges_is_told_and_what_to_change():
 
 def test_fleets_that_diverge_are_left_out_where_others_do_not():
     # Stale gradients diverge at a rate that a single worker still learns with.
-    wish = replace(SMALL, workers=(1, 2, 16), batches=(4, 8))
-    curve = learned(regression(rate=0.12), wish)
+    curve = learned(regression(rate=0.12), sizes=(1, 2, 16))
     assert any("16 workers" in sentence for sentence in curve.left_out)
     assert curve.learned_range.most_workers == 2
 

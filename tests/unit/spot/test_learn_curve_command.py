@@ -2,9 +2,7 @@
 
 import json
 import stat
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import run
@@ -14,8 +12,6 @@ from loss_courses import learned_curve
 from stash.core.artefact import save
 from stash.spot.spot_files import load_curve, save_curve
 
-Typed = Callable[[str], Any]
-"""What a command of ``stash spot`` prints: in JSON the document, and the sentence where it exits with 2."""
 JOB = """
 import torch
 import stash.spot
@@ -122,7 +118,8 @@ def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(typed):
     Path("pool.yaml").write_text(text)
     words = f"plan --pool pool.yaml --curve big.curve.json {WISH}"
     typed(f"{words} -o p.json")
-    pool, curve = json.loads(Path("p.json").read_text())["pool"], learned_curve()
+    pool = json.loads(Path("p.json").read_text())["pool"]
+    curve = learned_curve()
     assert pool["exchange_bytes"] == curve.parameter_bytes
     assert pool["server"]["apply_seconds"] == curve.apply_seconds
     assert pool["learned"]["most_workers"] == curve.learned_range.most_workers

@@ -1,7 +1,5 @@
 """Which samples were trained on, who trains on which, and how far ahead a worker may be."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -14,10 +12,9 @@ RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
 
 
 @given(RANGES, st.integers(0, 50), st.integers(1, 8))
-def test_spans_are_sets_that_refuse_what_they_have(
-    ranges: list[tuple[int, int]], at: int, length: int
-) -> None:
-    spans, truth = Spans(), set[int]()
+def test_spans_are_sets_that_refuse_what_they_have(ranges, at, length):
+    spans = Spans()
+    truth = set()
     for start, size in ranges:
         these = set(range(start, start + size))
         if truth & these:
@@ -58,12 +55,13 @@ class _Shards:
 
     def __init__(self, count):
         self.applied = [Spans() for _ in range(count)]
-        self.saved: list[tuple[tuple[int, int], ...]] = [()] * count
-        self.counts = [dict[int, int]() for _ in range(count)]
-        self.saved_counts = [dict[int, int]() for _ in range(count)]
+        self.saved = [()] * count
+        self.counts = [{} for _ in range(count)]
+        self.saved_counts = [{} for _ in range(count)]
 
     def push(self, shard, lease):
-        spans, counts = self.applied[shard], self.counts[shard]
+        spans = self.applied[shard]
+        counts = self.counts[shard]
         if spans.holds(lease.start, lease.stop):
             return True
         if spans.touches(lease.start, lease.stop):
@@ -88,8 +86,10 @@ class _Shards:
 
 @settings(deadline=None, max_examples=120)
 @given(seed=st.integers(0, 10**9), shards=st.integers(1, 3))
-def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards: int) -> None:
-    chance, ledger, servers = random.Random(seed), LeaseLedger(), _Shards(shards)
+def test_every_sample_is_applied_exactly_once_by_every_server(seed, shards):
+    chance = random.Random(seed)
+    ledger = LeaseLedger()
+    servers = _Shards(shards)
     batches = {"a": 4, "b": 7, "c": 3}
     pushed = {}
     """Whoever still believes in a lease, and the servers that it has reached."""
@@ -153,7 +153,8 @@ def test_what_nobody_began_was_never_given_unless_somebody_had_it_before():
     ledger.issue_lease("a", 8)
     ledger.issue_lease("b", 8)
     ledger.drop_worker("b")  # which may have handed it to some server
-    again, new = ledger.issue_lease("a", 8), ledger.issue_lease("a", 8)
+    again = ledger.issue_lease("a", 8)
+    new = ledger.issue_lease("a", 8)
     ledger.withdraw([again, new])
     assert (ledger.issued, ledger.waiting) == (16, (again,))
     assert ledger.audit() is None
@@ -161,6 +162,7 @@ def test_what_nobody_began_was_never_given_unless_somebody_had_it_before():
 
 def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booked():
     ledger = LeaseLedger()
-    first, second = ledger.issue_lease("a", 8), ledger.issue_lease("a", 8)
+    first = ledger.issue_lease("a", 8)
+    second = ledger.issue_lease("a", 8)
     ledger.complete_lease("a", first)
     assert ledger.reconcile([Spans([(second.start, second.stop)])], 8) == 8

@@ -1,7 +1,5 @@
 """Curves from replays: levels, the power law below them, and how wrong both are elsewhere."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -94,9 +92,7 @@ def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached()
     st.floats(1, 4096),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_lower_loss_never_takes_fewer_updates(
-    a: float, b: float, size: int, batch: float
-) -> None:
+def test_a_lower_loss_never_takes_fewer_updates(a, b, size, batch):
     shape = (np.array(batch), np.array(float(size)))
     high, low = (float(updates_to(LEVELS, loss, *shape)) for loss in (max(a, b), min(a, b)))
     assert high <= low * (1 + 1e-9)
@@ -125,7 +121,8 @@ def test_two_equally_fast_workers_have_an_imbalance_of_at_least_071_and_one_alon
 
 def test_updates_to_a_loss_invert_equation_3():
     # (1000 - 100) * sqrt(4) / (j + 100) + 0.5 at j = 800: 2.5
-    batch, workers = np.array(100.0), np.array(4.0)
+    batch = np.array(100.0)
+    workers = np.array(4.0)
     assert updates_to(CURVE, 2.5, batch, workers) == pytest.approx(800)
     # the slope is 0
     assert updates_to(CURVE, 2.5, np.array(1000.0), workers) == math.inf

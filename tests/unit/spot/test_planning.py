@@ -13,11 +13,12 @@ from stash.predict.cluster import reached_share
 from stash.predict.forecasting import shipped_catalog
 from stash.spot import planning
 from stash.spot.fleet_costs import FleetWish, all_fleets, cost_fleet
+from stash.spot.fleet_records import InterruptionBand
 from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
 from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan, plan_with_revocations
 from stash.spot.provision import provision
-from stash.spot.risk import HOUR, RevocationRate, add_risk, keeps_limits
+from stash.spot.risk import add_risk, keeps_limits
 
 TODAY = date(2026, 11, 22)
 SHARED = gpu_job(
@@ -48,7 +49,8 @@ def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_li
         each for each in offers() if each.instance.gpu_count or each.instance.name == "m5.xlarge"
     )
     pool = planned(quotas={"p3.2xlarge": 2}, offers=m5).pool
-    kind, size = pool.types[0], 102_228_128
+    kind = pool.types[0]
+    size = 102_228_128
     share = reached_share("tcp")
     network = min(312.5e6, 156.25e6) * share.value  # the worker's 2.5 Gbit/s, the server's 1.25
     assert pool.server.bytes_per_second == pytest.approx(156.25e6 * share.value)
@@ -197,7 +199,7 @@ def test_machines_that_cannot_hold_it_are_left_out():
     )
 
 
-BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
+BRISK = InterruptionBand(low=1.0, high=1.0)
 
 
 def tight(deadline=2400):
@@ -229,10 +231,10 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper():
     found = plan_with_revocations(plan, everywhere(BRISK))
     wish = FleetWish(plan.pool, plan.loss, plan.deadline_seconds)
     every = all_fleets(wish)
-    cheaper = every.counts[every.feasible & (every.dollars < found.risk.dollars.value)]
+    cheaper = (every.feasible & (every.dollars < found.risk.dollars.value)).nonzero()[0].tolist()
     assert len(cheaper) >= found.risk.weighed - 1
-    for counts in cheaper:
-        fleet = cost_fleet(wish, counts)
+    for at in cheaper:
+        fleet = cost_fleet(wish, every, at)
         other = add_risk(plan.model_copy(update={"chosen": fleet}), everywhere(BRISK), 1000)
         assert (
             not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
@@ -244,7 +246,7 @@ def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(
 ):
     monkeypatch.setattr(planning, "_SECONDS", 0.2)  # whatever is looked at, it is late
     plan = tight(deadline=2000)
-    hopeless = RevocationRate(12 / HOUR, "stated")
+    hopeless = InterruptionBand(low=12, high=12)
     found = plan_with_revocations(plan, everywhere(hopeless))
     assert found.chosen == plan.chosen
     assert found.risk.advice.startswith("refuse spot: revocations alone make 100% of runs late")

@@ -1,7 +1,5 @@
 """The closed network of workers and servers: textbook values, bounds that hold of any network, and the solver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fleet_pools import published_pool
@@ -41,9 +39,7 @@ def test_workers_that_take_turns_wait_only_when_the_server_is_full():
     size=st.integers(1, 4),
     randomness=st.floats(0, 1),
 )
-def test_speeds_keep_the_bounds_of_every_network(
-    think: list[float], demand: list[float], size: int, randomness: float
-) -> None:
+def test_speeds_keep_the_bounds_of_every_network(think, demand, size, randomness):
     net = ClosedNetwork(np.array(think), np.array(demand), np.ones(len(demand)), randomness)
     found = solve_exactly([size] * len(think), net)
     speeds = (found.counts[1:] / found.seconds[1:]).sum(axis=1)

@@ -70,7 +70,9 @@ def test_a_lone_worker_trains_as_any_loop_does():
     found = replay(job, job.data(), equal_fleet(1, 8), 60, 11, CPU)
     torch.manual_seed(job.seed)
     model = job.model()
-    steps, order, losses = job.optimizer(model.parameters()), iter(SampleOrder(64, 11)), []
+    steps = job.optimizer(model.parameters())
+    order = iter(SampleOrder(64, 11))
+    losses = []
     data = job.data()
     for _ in range(60):
         chosen = [data[number] for number in islice(order, 8)]

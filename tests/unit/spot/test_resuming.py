@@ -56,7 +56,8 @@ def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(tmp_p
 
 def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path, now):
     start_listening(tmp_path)
-    first, second = _wanted(tmp_path, 60, now), _wanted(tmp_path, 60, now)
+    first = _wanted(tmp_path, 60, now)
+    second = _wanted(tmp_path, 60, now)
     record_answer(tmp_path, latest_request(tmp_path))
     assert first.is_settled()
     assert second.is_settled()

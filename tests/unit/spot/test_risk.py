@@ -12,15 +12,12 @@ from stash.spot.pages.fleet_plan import document, page
 from stash.spot.provision import provision
 from stash.spot.risk import (
     HOUR,
-    FleetSpeeds,
-    RevocationRate,
     add_risk,
     part_speeds,
-    rate_of_band,
     revoked_runs,
 )
 
-TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]))
+TWO = np.array([0.0, 1.0, 2.0])
 """One machine does all of the work in a second, two do it twice."""
 
 
@@ -50,41 +47,49 @@ def risk_of(plan, rates):
 
 
 def stated(plan, per_hour):
-    return dict.fromkeys(plan.chosen.workers, RevocationRate(per_hour / HOUR, "stated"))
+    return dict.fromkeys(plan.chosen.workers, InterruptionBand(low=per_hour, high=per_hour))
 
 
 def test_a_band_counts_with_its_upper_end():
-    found = rate_of_band(InterruptionBand(low=0.1, high=0.2))
-    assert found.per_second == pytest.approx(0.2 / HOUR)
-    assert found.why == "stated: 0.1 an hour to 0.2 an hour; taken as memoryless at the upper end"
+    plan = a_plan()
+    band = InterruptionBand(low=0.1, high=0.2)
+    life, *_ = risk_of(plan, dict.fromkeys(plan.chosen.workers, band)).lives
+    assert life.mean_seconds == pytest.approx(HOUR / 0.2)
+    assert life.why == "stated: 0.1 an hour to 0.2 an hour; taken as memoryless at the upper end"
 
 
 def test_ten_thousand_runs_do_the_work_that_the_closed_form_expects():
     # The age of a renewed memoryless machine is exponential, and it works from the age of ``join`` on: the expected
     # share of the time since then is e^(−λ · join). P(work by t ≥ u), averaged over u evenly, is that share too.
-    rate, join, deadline = 1 / 3600, 120.0, 10_000.0
+    rate = 1 / 3600
+    join = 120.0
+    deadline = 10_000.0
     most = 2 * (deadline - join)
     works = most * (np.arange(10_000) + 0.5) / 10_000
     draw = np.random.default_rng(3)
-    found = revoked_runs(TWO, [rate], join, draw.permutation(works), deadline, draw)
-    assert np.isfinite(found.seconds).mean() == pytest.approx(math.exp(-rate * join), rel=0.01)
+    seconds, _ = revoked_runs(TWO, [rate], join, draw.permutation(works), deadline, draw)
+    assert np.isfinite(seconds).mean() == pytest.approx(math.exp(-rate * join), rel=0.01)
     # Without any policy: every machine is revoked as often as it should be until the deadline.
-    idle = revoked_runs(TWO, [rate], join, np.full(10_000, 1e9), deadline, draw)
-    assert idle.revocations.mean() == pytest.approx(2 * deadline * rate, rel=0.02)
+    _, revocations = revoked_runs(TWO, [rate], join, np.full(10_000, 1e9), deadline, draw)
+    assert revocations.mean() == pytest.approx(2 * deadline * rate, rel=0.02)
 
 
 def test_without_revocations_a_run_takes_what_was_predicted():
-    found = revoked_runs(TWO, [0.0], 5.0, np.array([1.0, 4.0, 99.0]), 30, np.random.default_rng(1))
-    assert found.seconds.tolist() == [5.5, 7.0, math.inf]
-    assert found.revocations.tolist() == [0, 0, 0]
+    work = np.array([1.0, 4.0, 99.0])
+    draw = np.random.default_rng(1)
+    seconds, revocations = revoked_runs(TWO, [0.0], 5.0, work, 30, draw)
+    assert seconds.tolist() == [5.5, 7.0, math.inf]
+    assert revocations.tolist() == [0, 0, 0]
 
 
 def test_speeds_of_parts_are_those_of_such_fleets():
     wish = FleetWish(published_pool(), 0.7, 4200)
-    found = part_speeds(wish, [(0, 1), (2, 2)])
-    assert found.table[0] == pytest.approx(part_speeds(wish, [(2, 2)]).table)
-    assert found.whole == (1, 2)
-    assert found.table[0, 0] == 0
+    one = wish.pool.types[0].name
+    two = wish.pool.types[2].name
+    found = part_speeds(wish, {one: 1, two: 2})
+    assert found[0] == pytest.approx(part_speeds(wish, {two: 2}))
+    assert found.shape == (2, 3)
+    assert found[0, 0] == 0
 
 
 def test_rare_revocations_change_nothing_and_frequent_ones_refuse_spot():

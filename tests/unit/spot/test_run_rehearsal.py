@@ -1,7 +1,5 @@
 """A rehearsal: how slow it is played, what it does with what the head writes, and the log that is kept."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ from fleet_pools import dated_plan as plan
 from stash.core.errors import JobError, UserError
 from stash.core.jsonl import Tail, append_row
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.revocations import Revocation, moments
+from stash.spot.emulate.build_rehearsal import Revocation, parse_revocation
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace
 
@@ -38,25 +36,24 @@ class _Ground:
     """Runs as long as there are steps left; each says something on the tape."""
 
     def __init__(self, folder, steps):
-        self.events, self.steps, self.asked = folder / EVENTS, steps, list[tuple[str, str]]()
-        self.killed_by: int | None = 1
+        self.events = folder / EVENTS
+        self.steps = steps
+        self.asked = []
+        self.killed_by = 1
 
     def start(self): ...
 
     def vanish(self, name):
         self.asked.append(("vanish", name))
 
-    def running(self):
+    def status(self):
         if not self.steps:
-            return False
+            return self.killed_by
         self.steps.pop(0)(self.events)
-        return True
+        return None
 
     def head_output(self):
         return "Traceback\nValueError: what it died of"
-
-    def status(self):
-        return self.killed_by
 
     def close(self):
         self.asked.append(("close", ""))
@@ -81,7 +78,7 @@ def _at_once(monkeypatch):
 
 def _run(folder, steps, *taken):
     ground = _Ground(folder, steps)
-    played = Rehearsal(ORDERS, ground, folder, moments(taken), lambda event: None)
+    played = Rehearsal(ORDERS, ground, folder, taken, lambda event: None)
     played.run()
     return played, ground
 
@@ -182,3 +179,17 @@ def _log(of, loss):
 def test_the_goal_is_the_loss_that_was_asked_for_else_the_plans():
     assert _log(plan(), None).goal_loss == plan().loss
     assert _log(plan(), 0.123).goal_loss == 0.123
+
+
+def test_a_revocation_is_read_with_and_without_notice():
+    assert parse_revocation("worker2@40s,notice=20s") == Revocation("worker2", 40.0, 20.0)
+    assert parse_revocation("worker2@40,notice=20") == Revocation("worker2", 40.0, 20.0)
+    assert parse_revocation("v100@1m") == Revocation("v100", 60.0, None)
+
+
+@pytest.mark.parametrize(
+    "text", ["worker2", "@40s", "worker2@", "worker2@soon", "worker2@40s,", "a@1s,told=3s", "a@-1s"]
+)
+def test_a_revocation_that_cannot_be_read_is_shown_with_how_to_write_it(text):
+    with pytest.raises(UserError, match="write it like worker2@40s,notice=20s"):
+        parse_revocation(text)

@@ -40,7 +40,8 @@ def test_books_that_are_wrong_are_a_warning():
 
 
 def test_what_is_unknown_is_said_to_be():
-    bare = LOG.model_copy(update={"stretches": (), "takeovers": (), "books": None, "loss": None})
+    unknown = {"takeovers": (), "books": None, "loss": None, "updates": SpotUpdates()}
+    bare = LOG.model_copy(update={"stretches": (), "seconds": None, **unknown})
     text = render(page(bare), 80)
     assert "Updates/s unknown." in text
     assert "Loss unknown" in text

@@ -19,7 +19,7 @@ from stash.spot.train.frames import PURPOSE, FrameKind, TensorBuffer, receive_he
 from stash.spot.train.ledger import DataLease, lease_tag
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer
 from stash.spot.train.worker import Trainer, work
-from tests.faults.server_attacks import ATTACKS, Loot, attack
+from tests.faults.server_attacks import ATTACKS, attack
 
 KEYS = RunKeys(b"the run's secret", b"the coordinator's")
 UPDATES = 12
@@ -47,7 +47,8 @@ class _Desk:
     """A coordinator that ends a training after so many updates, no sooner than told."""
 
     def __init__(self, address):
-        self.coordinator, self.enough = Coordinator(1, 8, KEYS.leases), threading.Event()
+        self.coordinator = Coordinator(1, 8, KEYS.leases)
+        self.enough = threading.Event()
         self.coordinator.set_address(0, address)
         self.coordinator.join("worker1", 8)
 
@@ -91,11 +92,14 @@ def test_strangers_get_and_change_nothing_and_hold_no_other_up(
     monkeypatch.setattr(serving, "TensorBuffer", Counted)
     shard = ParameterShard(JOB, 0, 1)
     server = ShardServer(shard, "127.0.0.1", KEYS)
-    asked, check = list[str](), server._check
+    asked = []
+    check = server._check
     monkeypatch.setattr(
         server, "_check", lambda head, worker: (asked.append(worker), check(head, worker))
     )
-    size, over, loots = len(TensorBuffer(shard.tensors).bytes), threading.Event(), dict[str, Loot]()
+    size = len(TensorBuffer(shard.tensors).bytes)
+    over = threading.Event()
+    loots = {}
 
     def strike(name):
         loots[name] = attack(name, server.address, size, lambda: not over.is_set(), hurry=20)

@@ -1,7 +1,5 @@
 """Files about fleets: what is read of them, and the one sentence that each mistake in them is."""
 
-from __future__ import annotations
-
 import json
 import math
 import stat
@@ -104,7 +102,7 @@ def test_a_mistake_in_runs_is_named_with_its_line(tmp_path, text, sentence):
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(content=st.binary(max_size=200), cut=st.integers(0, 900))
-def test_no_file_is_worse_than_a_users_mistake(tmp_path: Path, content: bytes, cut: int) -> None:
+def test_no_file_is_worse_than_a_users_mistake(tmp_path, content, cut):
     file = tmp_path / "any"
     for given_bytes in (content, PUBLISHED.read_bytes()[:cut] + content, HEAD.encode() + content):
         file.write_bytes(given_bytes)
@@ -134,7 +132,8 @@ def test_the_log_of_a_real_run_of_the_first_schema_is_still_read():
 def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_again(
     tmp_path,
 ):
-    log, file = load_spot_log(GOLDEN), tmp_path / "job.spotlog.json"
+    log = load_spot_log(GOLDEN)
+    file = tmp_path / "job.spotlog.json"
     save_spot_log(log, file)
     assert load_spot_log(file) == log
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

@@ -1,7 +1,5 @@
 """Servers and workers of an asynchronous training, over real sockets."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -33,9 +31,7 @@ from stash.spot.train.worker import Trainer, UpdateReport, work
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
-def test_every_parameter_has_one_home_and_no_server_has_none(
-    sizes: list[int], servers: int
-) -> None:
+def test_every_parameter_has_one_home_and_no_server_has_none(sizes, servers):
     named = {f"p{number}": size for number, size in enumerate(sizes)}
     if servers > len(named):
         with pytest.raises(UserError, match=f"take 1 to {len(named)}"):
@@ -125,11 +121,9 @@ JOB = stash.spot.Job(_model, _loss, lambda params: torch.optim.Adam(params, 0.02
 def _plain(updates):
     """What one process makes of the same batches with the same optimizer."""
     model = build_model(JOB).train()
-    optimizer, order, data = (
-        JOB.optimizer(model.parameters()),
-        SampleOrder(64, JOB.seed),
-        JOB.data(),
-    )
+    optimizer = JOB.optimizer(model.parameters())
+    order = SampleOrder(64, JOB.seed)
+    data = JOB.data()
     for update in range(updates):
         batch = [data[order[number]] for number in range(8 * update, 8 * update + 8)]
         optimizer.zero_grad()
@@ -272,7 +266,8 @@ def test_at_the_end_what_nobody_has_begun_was_never_given():
 
 def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never():
     shard = ParameterShard(JOB, 0, 1)
-    tray, answer = TensorBuffer(shard.tensors), TensorBuffer(shard.tensors)
+    tray = TensorBuffer(shard.tensors)
+    answer = TensorBuffer(shard.tensors)
     tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
     outcomes = [
         shard.apply_gradients(DataLease(*lease), tray, answer)[0]
@@ -326,7 +321,8 @@ def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(batch,
         _data,
         batch=8,
     )
-    whole, parts = Trainer(job, 1, 32), Trainer(job, 1, batch, [torch.device("cpu")] * devices)
+    whole = Trainer(job, 1, 32)
+    parts = Trainer(job, 1, batch, [torch.device("cpu")] * devices)
     lease = DataLease(0, 32)
     (loss, ((one, bias),)), (other_loss, ((other, other_bias),)) = (
         whole.gradients(lease),
@@ -457,7 +453,8 @@ class _Tied(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.norm = torch.nn.Linear(4, 4, bias=False), torch.nn.BatchNorm1d(4)
+        self.first = torch.nn.Linear(4, 4, bias=False)
+        self.norm = torch.nn.BatchNorm1d(4)
         self.second = torch.nn.Linear(4, 4, bias=False)
         self.second.weight = self.first.weight
         self.register_buffer("scale", torch.full((4,), 0.5), persistent=False)
@@ -472,7 +469,8 @@ def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path
     run.train("a")
     run.close()
     save_model(job, [shard.pack() for shard in run.shards], tmp_path / "model.pt")
-    saved, fresh = torch.load(tmp_path / "model.pt", weights_only=True), build_model(job)
+    saved = torch.load(tmp_path / "model.pt", weights_only=True)
+    fresh = build_model(job)
     assert torch.equal(saved["first.weight"], saved["second.weight"])
     assert not torch.equal(saved["second.weight"], fresh.state_dict()["second.weight"])
     fresh.load_state_dict(saved, strict=True)

@@ -123,9 +123,11 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     )
     file = study(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", tmp_path)
     (cell,) = cells_of(file)
-    found, bed = describe(cell, folder_of_study(file.path)), cell.emulated
+    found = describe(cell, folder_of_study(file.path))
+    bed = cell.emulated
     model, run = found.files["cell.sh"].splitlines()[-2:]
-    made, ran = shlex.split(model.removesuffix(" || exit")), shlex.split(run)
+    made = shlex.split(model.removesuffix(" || exit"))
+    ran = shlex.split(run)
     assert made[1:3] == ["-m", "stash.study.emulated_model"]
     assert made[3].startswith(f"{tmp_path}/grid.study/models/")
     assert __version__ in made[3]  # another release of Stash makes its own

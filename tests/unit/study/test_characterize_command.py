@@ -1,7 +1,5 @@
 """``stash characterize``: what it prints before it starts, what it refuses, a study on a cloud of shell scripts."""
 
-from collections.abc import Callable
-
 import pytest
 from commands import run
 from studies import LOCAL, PROFILE, SKY
@@ -9,8 +7,6 @@ from studies import LOCAL, PROFILE, SKY
 from stash.store.storing import open_store
 
 Patch = pytest.MonkeyPatch
-Typed = Callable[..., tuple[str, str]]
-"""Types a command in ``tmp_path``, where the study is: what it prints and says, of the exit code that is expected."""
 GRID = LOCAL + '- {engine: sky, instance: p3.8xlarge, price: "$12/h", nodes: [1, 2]}\nrepeats: 2\n'
 GRID = GRID.replace("targets: [{engine: local}]\n-", "targets:\n- {engine: local}\n-")
 SKY_PROGRAM = """#!/bin/sh

@@ -129,7 +129,9 @@ def test_a_cluster_of_cells_that_left_the_study_is_taken_down(tmp_path, file):
 @pytest.mark.parametrize("lease", ["stash-p3-8xlarge-1-abc", "somebodys-own", "--all", "../up"])
 def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(tmp_path, file, lease):
     # GIVEN a journal from somebody else, whose open lease brings commands of its own
-    world, journal, pwned = FakeWorld(), folder_of_study(file.path).journal, str(tmp_path / "pwned")
+    world = FakeWorld()
+    journal = folder_of_study(file.path).journal
+    pwned = str(tmp_path / "pwned")
     journal.parent.mkdir()
     planted = {"at": 1, "what": "opened", "lease": lease, "rented_from": "sky"}
     planted |= {"release": [["touch", pwned]], "check": ["touch", pwned]}

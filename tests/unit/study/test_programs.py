@@ -26,7 +26,8 @@ def wait(programs, cell, seconds=20.0):
 
 
 def test_another_controller_finds_it_and_ends_it_in_order(cell):
-    first, second = SystemPrograms(), SystemPrograms()
+    first = SystemPrograms()
+    second = SystemPrograms()
     script = 'trap "echo saved; exit 130" TERM; echo ready; while true; do sleep 0.05; done'
     first.start(("sh", "-c", script), cell.path, cell)
     while not cell.log.read_text():

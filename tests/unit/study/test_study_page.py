@@ -19,7 +19,6 @@ from stash.ui.charts.chart import Grid
 from stash.ui.charts.svg import draw_svg
 from stash.ui.html import render
 
-Whole = tuple[StudyReading, tuple[StudyResult, ...]]
 GRID = """
 workloads: [{zoo: resnet18}, {zoo: vgg11}]
 batches: [32]
@@ -33,7 +32,8 @@ repeats: 2
 def found(folder, text=GRID):
     """Steps of 0.3 s, 0.1 s more on two nodes, and 0.02 s more in the second repeat."""
     file = study(text, folder)
-    cells, measured = cells_of(file), {}
+    cells = cells_of(file)
+    measured = {}
     for cell in cells:
         node = 0.2 + 0.1 * cell.nodes + 0.02 * cell.repeat
         times = {"solo": [0.1] * 3, "crowd": [0.1] * 3, "node": [node] * 3}
@@ -120,7 +120,8 @@ def test_missing_cells_say_why_in_every_figure(whole, name):
 
 
 def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole):
-    one, texts = result_of(whole[1], "resnet50 32", "p3.8xlarge"), shown(whole, "interconnect")
+    one = result_of(whole[1], "resnet50 32", "p3.8xlarge")
+    texts = shown(whole, "interconnect")
     seconds = one.seconds["contention"] + one.seconds["interconnect"]
     assert (
         texts["resnet50 32 on p3.8xlarge"]
@@ -163,7 +164,8 @@ def test_a_stall_that_no_cell_knows_is_said_to_be_unknown_with_the_reason(tmp_pa
 
 def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path):
     reading, every = found(tmp_path)
-    step, seconds = Interval(value=1.0), {"compute": 0.5, "network": 0.4, "prep": 0.1}
+    step = Interval(value=1.0)
+    seconds = {"compute": 0.5, "network": 0.4, "prep": 0.1}
     other = {**seconds, "network": 0.2, "prep": 0.3}
     two = (
         replace(every[0], step=step, seconds=seconds),

@@ -1,7 +1,5 @@
 """Runs of studies in a world that only pretends: nothing finished is lost, nothing rented is left, limits hold."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -19,7 +17,8 @@ SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
 
 @pytest.mark.parametrize("at", [5, 62, 125, 190, 239])
 def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(tmp_path, at):
-    whole, world = FakeWorld(), DeadOnKill()
+    whole = FakeWorld()
+    world = DeadOnKill()
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
     run(study(LOCAL, tmp_path / "whole"), whole)
@@ -83,7 +82,8 @@ def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path):
     def vanished(cell):
         raise StoreError("s3://bucket cannot be reached")
 
-    file, notes = study(LOCAL, tmp_path), []
+    file = study(LOCAL, tmp_path)
+    notes = []
     run(file, FakeWorld(), notes=notes, keep=vanished)
     assert states(file) == ["done"] * 4
     assert any(
@@ -127,8 +127,6 @@ def ran(took, boot, down_fails, dollars):
     down_fails=some.integers(0, 2),
     dollars=some.floats(0.1, 30),
 )
-def test_money_is_passed_by_no_more_than_ending_takes(
-    seconds: list[float], boot: float, down_fails: int, dollars: float
-) -> None:
+def test_money_is_passed_by_no_more_than_ending_takes(seconds, boot, down_fails, dollars):
     billed = ran(seconds, boot, down_fails, dollars)
     assert billed <= dollars + ENDING * sum(PRICES.values()) / 3600

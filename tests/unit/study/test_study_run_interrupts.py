@@ -1,7 +1,5 @@
 """Ctrl-C at any line of a study's run, whatever its cloud does wrong: nothing is left running, nothing is lost."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import tempfile
@@ -108,10 +106,11 @@ def lines_of(fate):
 )
 @hypothesis_settings(max_examples=5, deadline=None)
 @given(where=some.floats(0, 1))
-def test_ctrl_c_anywhere_leaves_nothing_running_and_loses_nothing(fate: str, where: float) -> None:
+def test_ctrl_c_anywhere_leaves_nothing_running_and_loses_nothing(fate, where):
     line = 1 + int(where * (lines_of(fate) - 1))
     with tempfile.TemporaryDirectory() as folder:
-        file, world = study(SKY, Path(folder)), FATES[fate]()
+        file = study(SKY, Path(folder))
+        world = FATES[fate]()
         interrupted, _ = interrupted_run(file, world, line)
         assert interrupted
         nothing_left(world)

@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from stash.api import print_answer
 from stash.core import parsers
+from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, print_written
 from stash.spot.commands.plan_fleet import plan
 from stash.spot.commands.run_fleet import guard, run
+from stash.spot.fleet_records import FLEET_MODEL_SUFFIX
+from stash.spot.model.fitting import fit_fleets, predict_fleet
+from stash.spot.pages.fleet_models import document, page_of_curve, page_of_model, page_of_speed
+from stash.spot.run_records import CURVE_SUFFIX
+from stash.spot.spot_files import read_model, read_runs, save_curve, workers_of
+from stash.spot.train.elastic_job import load_job
 from stash.ui.commands import App
 from stash.ui.options import Options, argument, json_flag, option, quiet_flag
 
@@ -35,17 +43,10 @@ def fit(options: FitOptions) -> None:
     Examples:
       stash spot fit runs.csv -o job.fleet.json
     """
-    from stash.api import print_answer
-    from stash.core.output_files import output_file, write_output
-    from stash.spot.fleet_records import FLEET_MODEL_SUFFIX
-    from stash.spot.model.fitting import fit_fleets as fitted
-    from stash.spot.pages.fleet_models import page_of_model
-    from stash.spot.spot_files import read_runs
-
     runs = options.runs
     timed = read_runs(runs)
     target = output_file(options.output, runs.stem, FLEET_MODEL_SUFFIX)
-    model = fitted(timed, str(runs))
+    model = fit_fleets(timed, str(runs))
     write_output(target, model.model_dump_json(indent=1) + "\n")
     print_answer(page_of_model(model, runs.name))
     print_written(target, False)
@@ -70,13 +71,8 @@ def predict(options: PredictOptions) -> None:
     Examples:
       stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
     """
-    from stash.api import print_answer
-    from stash.spot.model.fitting import predict_fleet as predicted
-    from stash.spot.pages.fleet_models import document, page_of_speed
-    from stash.spot.spot_files import read_model, workers_of
-
     fleet = workers_of(options.fleet_workers, "--fleet-workers", ",")
-    found = predicted(read_model(options.model), options.servers, fleet)
+    found = predict_fleet(read_model(options.model), options.servers, fleet)
     print_answer(document(found) if options.json else page_of_speed(found))
 
 
@@ -112,24 +108,18 @@ def learn(options: LearnOptions) -> None:
     Examples:
       stash spot learn job.py:job -o job.curve.json
     """
-    from stash.api import print_answer
-    from stash.core.output_files import output_file
-    from stash.spot.learn_curve import LearnWish
     from stash.spot.learn_curve import learn as learned
-    from stash.spot.pages.fleet_models import page_of_curve
-    from stash.spot.run_records import CURVE_SUFFIX
-    from stash.spot.spot_files import save_curve
-    from stash.spot.train.elastic_job import load_job
 
     job = options.job
     parts = load_job(job)
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = tuple(parts.batch * times for times in _TIMES)
-    wish = LearnWish(options.fleet_sizes, batches, options.budget)
     curve = learned(
         parts,
         job,
-        wish,
+        options.fleet_sizes,
+        batches,
+        options.budget,
         (lambda sentence: None) if options.quiet else partial(print_note, json=True),
     )
     save_curve(curve, target)

@@ -5,25 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from stash.api import (
+    Constraints,
+    OfferFilter,
+    find_profile,
+    load_catalog,
+    print_answer,
+    resolve_names,
+)
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
+from stash.core.formatting import join_names
+from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_written, shorten_text
+from stash.core.units import find_nearest, format_bytes, parse_interruptions
+from stash.spot import planning
+from stash.spot.fleet_costs import LONGEST, FleetWish
+from stash.spot.fleet_records import FleetPlan, InterruptionBand
+from stash.spot.model.pool import server_bytes
+from stash.spot.pages.fleet_plan import document, page
+from stash.spot.provision import provision
+from stash.spot.risk import can_keep_wish
+from stash.spot.spot_files import load_curve, read_model, read_pool
 from stash.ui.options import Options, argument, json_flag, option
 
-if TYPE_CHECKING:
-    from stash.spot.fleet_records import FleetPlan
-    from stash.spot.risk import RevocationRate
-
-_JOB, _MAY, _WISH = "The job, from a profile and a curve", "Machines to consider", "Goal"
+_JOB = "The job, from a profile and a curve"
+_MAY = "Machines to consider"
+_WISH = "Goal"
 _REVOCATIONS = "Revocations"
 
 
 def _deadline(text: str) -> float:
-    from stash.spot.fleet_costs import LONGEST
 
     seconds = parsers.duration(text)
     if seconds > LONGEST:
@@ -108,18 +123,14 @@ def plan(options: FleetPlanOptions) -> None:
       stash spot plan run.stash.json --curve job.curve.json --deadline 6h --loss 0.35
       stash spot plan --pool pool.yaml --deadline 2400s --loss 0.8
     """
-    from stash.api import print_answer
-    from stash.core.output_files import output_file, write_output
-    from stash.spot.pages.fleet_plan import document, page
-    from stash.spot.planning import plan_with_revocations
-    from stash.spot.risk import can_keep_wish
 
-    json, pool = options.json, options.pool
+    json = options.json
+    pool = options.pool
     target = None if options.output is None else output_file(options.output, "job", ".plan.json")
     found = _plan_profile(options) if pool is None else _plan_pool(options, pool)
-    rates = stated_rates(found, options.interruptions)
-    if rates:
-        found = plan_with_revocations(found, rates)
+    bands = stated_bands(found, options.interruptions)
+    if bands:
+        found = planning.plan_with_revocations(found, bands)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
     print_answer(
@@ -132,13 +143,6 @@ def plan(options: FleetPlanOptions) -> None:
 
 
 def _plan_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
-    from stash.core.formatting import join_names
-    from stash.core.units import find_nearest, format_bytes
-    from stash.spot.fleet_costs import FleetWish
-    from stash.spot.model.pool import server_bytes
-    from stash.spot.planning import apply_timed_model
-    from stash.spot.provision import provision
-    from stash.spot.spot_files import load_curve, read_model, read_pool
 
     learned = None if options.curve is None else load_curve(options.curve)
     offered = read_pool(pool, learned)
@@ -167,15 +171,14 @@ def _plan_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
             f"{pool}: a server has {has} of memory and needs {wants}; give it more (memory_bytes), or more servers "
             "(count)"
         )
-    offers = apply_timed_model(offers, None if options.fleet is None else read_model(options.fleet))
+    offers = planning.apply_timed_model(
+        offers, None if options.fleet is None else read_model(options.fleet)
+    )
     wish = FleetWish(offers, options.loss, options.deadline, options.confidence)
     return provision(wish)
 
 
 def _plan_profile(options: FleetPlanOptions) -> FleetPlan:
-    from stash.api import Constraints, OfferFilter, find_profile, load_catalog, resolve_names
-    from stash.spot.planning import plan as planned
-    from stash.spot.spot_files import load_curve, read_model
 
     if options.profile is None or options.curve is None:
         missing = "a profile" if options.profile is None else "--curve"
@@ -193,7 +196,7 @@ def _plan_profile(options: FleetPlanOptions) -> FleetPlan:
         Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas), known
     )
     kinds = OfferFilter(cloud=options.cloud, region=options.region, kinds=("spot", "on-demand"))
-    return planned(
+    return planning.plan(
         find_profile(options.profile, None)[0],
         load_curve(options.curve),
         known.query(kinds),
@@ -209,14 +212,11 @@ def _plan_profile(options: FleetPlanOptions) -> FleetPlan:
     )
 
 
-def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationRate]:
+def stated_bands(plan: FleetPlan, words: Sequence[str]) -> dict[str, InterruptionBand]:
     """How often each type is revoked: TYPE=… its own, a rate without a type for all others, else the pool's band.
 
     Raises UserError.
     """
-    from stash.core.units import parse_interruptions
-    from stash.spot.fleet_records import InterruptionBand
-    from stash.spot.risk import rate_of_band
 
     bands = {kind.name: kind.interruptions for kind in plan.pool.types}
     own: dict[str, InterruptionBand] = {}
@@ -242,4 +242,4 @@ def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationR
             f"--interruptions is given {len(common)} times for all types; give it once, or as TYPE=…"
         )
     known = {**bands, **(dict.fromkeys(bands, common[0]) if common else {}), **own}
-    return {name: rate_of_band(band) for name, band in known.items() if band is not None}
+    return {name: band for name, band in known.items() if band is not None}

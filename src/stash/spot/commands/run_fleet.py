@@ -7,30 +7,40 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from stash.api import NoticeWatch, load_catalog, notice_services, print_answer
 from stash.core import parsers
 from stash.core.errors import JobError, UserError
+from stash.core.imports import missing_package
+from stash.core.interrupts import REQUESTS, interrupted_by, postpone_requests, require_linux
+from stash.core.output_files import output_file
 from stash.core.printable import print_note, print_written, printable, printable_line
+from stash.core.secrets import mask_text
+from stash.spot.fleet_records import FleetPlan
+from stash.spot.pages.run_report import line, page
+from stash.spot.run_records import SPOT_LOG_SUFFIX, SpotEvent
+from stash.spot.spot_files import read_plan, save_spot_log
+from stash.spot.sync.notice_guard import NodeGuard
+from stash.spot.train.run_orders import TrainingOrders
 from stash.ui.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
-    from stash.spot.emulate.revocations import Revocation
     from stash.spot.emulate.run_rehearsal import Rehearsal
-    from stash.spot.fleet_records import FleetPlan
-    from stash.spot.run_records import SpotEvent
-    from stash.spot.train.run_orders import TrainingOrders
 
-_SECONDS, _EVERY_SECONDS = 60.0, 20.0
+_SECONDS = 60.0
+_EVERY_SECONDS = 20.0
 """How long a rehearsal trains, and between checkpoints, unless that is given."""
 RunPlace = Literal["cloud", "local"]
 RUN_PLACES: Mapping[str, RunPlace] = {"cloud": "cloud", "local": "local"}
-_RENTED, _HERE = "Machines to rent (--on cloud)", "Training here (--on local)"
+_RENTED = "Machines to rent (--on cloud)"
+_HERE = "Training here (--on local)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,26 +131,20 @@ def run(options: RunOptions) -> None:
 
 def _rent(options: RunOptions) -> None:
     """Print the script that rents the plan's machines; with ``--rent``, run it once the user agrees."""
-    from datetime import date
-
-    from stash.api import load_catalog
-    from stash.core.secrets import mask_text
     from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
-    from stash.spot.spot_files import read_plan
 
     if options.infra is None:
         raise UserError(
             "name the cloud and its region with --infra, like --infra aws/us-east-1 (or kubernetes); to train here, "
             "add --on local"
         )
-    plan, work = read_plan(options.plan), Path.cwd().resolve()
+    plan = read_plan(options.plan)
+    work = Path.cwd().resolve()
     check_prices(plan, date.today())
     place = rented_place(plan, options.infra, options.checkpoint_url, load_catalog())
     script = rent_script(plan, place, job_in(work, options.job), work, options.max_dollars)
     if options.rent:
         # Raise UserError where the user cannot agree to anything, or SkyPilot is missing.
-        from stash.core.imports import missing_package
-
         if shutil.which("sky") is None:
             raise missing_package("skypilot", "renting")
         if not sys.stdin.isatty():
@@ -166,18 +170,16 @@ def _rent(options: RunOptions) -> None:
 
 
 def _rehearse(options: RunOptions) -> None:
-    from stash.core.interrupts import REQUESTS, interrupted_by
-    from stash.core.output_files import output_file
-    from stash.spot.emulate.backends import TrainingBackend
-    from stash.spot.emulate.build_rehearsal import orders_of, rehearsed_fleet
-    from stash.spot.emulate.revocations import moments, parse_revocation
-    from stash.spot.emulate.run_rehearsal import Rehearsal
-    from stash.spot.pages.run_report import line
-    from stash.spot.run_records import SPOT_LOG_SUFFIX
-    from stash.spot.spot_files import read_plan
+    from stash.spot.emulate.build_rehearsal import (
+        check_revocation,
+        parse_revocation,
+        rehearsal_orders,
+    )
+    from stash.spot.emulate.run_rehearsal import Rehearsal, TrainingBackend
     from stash.spot.train.actors import require_ray
 
-    job, kept = options.job, options.checkpoint_dir
+    job = options.job
+    kept = options.checkpoint_dir
     limit = options.seconds or _SECONDS
     revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(options.plan)
@@ -185,27 +187,15 @@ def _rehearse(options: RunOptions) -> None:
         options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX
     )
     require_ray()
-    chosen = rehearsed_fleet(chosen_by, job)
-    names = {each.name: each.type for each in chosen.workers}
-    _check_revocations(revocations, names, chosen.servers, limit)
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
-        orders = orders_of(
-            chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS
-        )
+        every = options.checkpoint_every or _EVERY_SECONDS
+        orders = rehearsal_orders(chosen_by, job, place, limit, options.loss, every)
+        for each in revocations:
+            check_revocation(each, orders)
         backend = TrainingBackend(orders, Path(folder))
-        zero: list[float] = []
-        """When training began."""
-
-        def print_event(event: SpotEvent) -> None:
-            if event.what == "began" and event.at is not None:
-                zero.append(event.at)
-            text = line(event, zero[0] if zero else None)
-            if text is not None:
-                print_note(text, False)
-
-        rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), print_event)
+        rehearsal = Rehearsal(orders, backend, Path(folder), revocations, _print_events())
         try:
             rehearsal.run()
         finally:
@@ -221,24 +211,18 @@ def _rehearse(options: RunOptions) -> None:
         )
 
 
-def _check_revocations(
-    revocations: Sequence[Revocation],
-    types: Mapping[str, str],
-    servers: Collection[str],
-    limit: float,
-) -> None:
-    """Raise UserError for one that the fleet cannot have; ``types`` of workers by name."""
-    known = [*types, *servers, *sorted(set(types.values()))]
-    for each in revocations:
-        what = f"--revoke {each.who}"
-        if each.who not in known:
-            raise UserError(f"{what}: the plan's fleet has no such one; it has {', '.join(known)}")
-        if each.notice is not None and each.who in servers:
-            raise UserError(f"{what}: servers are on-demand and get no notice; leave notice= out")
-        if each.at >= limit:
-            raise UserError(
-                f"{what}@{each.at:g}s: training ends after {limit:g} s; raise --seconds"
-            )
+def _print_events() -> Callable[[SpotEvent], None]:
+    """Print each event with the time since training began."""
+    began: list[float] = []
+
+    def print_event(event: SpotEvent) -> None:
+        if event.what == "began" and event.at is not None:
+            began.append(event.at)
+        text = line(event, began[0] if began else None)
+        if text is not None:
+            print_note(text, False)
+
+    return print_event
 
 
 def _resume(kept: Path | None) -> str:
@@ -258,11 +242,7 @@ def _keep(
     target: Path,
 ) -> None:
     """Save the log, and show what there is; also of a run that was interrupted."""
-    from stash.api import print_answer
-    from stash.core.interrupts import postpone_requests
     from stash.spot.emulate.run_rehearsal import spot_log
-    from stash.spot.pages.run_report import page
-    from stash.spot.spot_files import save_spot_log
 
     named = (options.plan, options.job, options.on)
     log = spot_log(rehearsal, named, plan, orders)
@@ -292,12 +272,9 @@ def guard(options: GuardOptions) -> None:
     Examples:
       stash spot guard /shared/kept -- torchrun --nnodes=2:4 --rdzv-backend=c10d train.py
     """
-    from stash.api import NoticeWatch, notice_services
-    from stash.core.interrupts import require_linux
-    from stash.spot.sync.notice_guard import NodeGuard
-
     require_linux("stash spot guard")
-    place, command = options.folder.resolve(), list(options.command)
+    place = options.folder.resolve()
+    command = list(options.command)
     place.mkdir(parents=True, exist_ok=True)
     watch = NoticeWatch(notice_services(Path("/")))
     raise typer.Exit(NodeGuard(command, place, _say).run(watch))

@@ -205,11 +205,14 @@ def predict_fleet(model: FleetModel, servers: int, workers: Mapping[str, int]) -
     singles = {(each.type, each.servers): each.seconds.value for each in model.lone}
     asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
     speed = float(queue_speeds(model.queue, singles, [asked])[0])
-    spread, low, high = model.spread, None, None
+    spread = model.spread
+    low = None
+    high = None
     left_out = sum(each.queue is not None for each in model.judged)
     if spread is not None and left_out > 1:
         arm = float(student_quantile(left_out, 0.975)) * spread
-        low, high = speed * math.exp(-arm), speed * math.exp(arm)
+        low = speed * math.exp(-arm)
+        high = speed * math.exp(arm)
     if low is not None and _is_share_unknown(model, servers):
         alone = model.queue.model_copy(update={"unsplit": 1.0})
         low *= min(1.0, float(queue_speeds(alone, singles, [asked])[0]) / speed)
@@ -240,10 +243,8 @@ def _extrapolations(model: FleetModel, asked: FleetRun, speed: float) -> Iterato
         timed = sorted({run.servers for run in model.runs})
         yield f"no run had {asked.servers} servers, only {join_names([str(each) for each in timed])}"
     else:
-        largest, fastest = (
-            max(run.size for run in runs),
-            max(run.updates_per_second for run in runs),
-        )
+        largest = max(run.size for run in runs)
+        fastest = max(run.updates_per_second for run in runs)
         if asked.size > largest:
             yield f"{asked.size} workers are more than the {largest} of the largest run with as many servers"
         if speed > _MARGIN * fastest:

@@ -41,7 +41,8 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, workers: Array)
         below = next(number for number, each in enumerate(levels) if each.loss <= loss)
         # Above all levels a loss was passed before it was watched and takes no more than the first; between two of
         # them the logarithm of updates is a straight line.
-        high, low = levels[max(below - 1, 0)].loss, levels[below].loss
+        high = levels[max(below - 1, 0)].loss
+        low = levels[below].loss
         share = (high - loss) / (high - low) if below else 1.0
         between = steps[..., max(below - 1, 0)] * (1 - share) + steps[..., below] * share
         return np.maximum(np.exp(between), 1.0)
@@ -88,7 +89,8 @@ def updates_to_losses(replay: LossReplay, losses: Array) -> Array:
 
     Between two points of the course, by a straight line in the logarithm of updates.
     """
-    steps, least = np.log(np.array(replay.updates, dtype=float)), falling(replay)
+    steps = np.log(np.array(replay.updates, dtype=float))
+    least = falling(replay)
     after = np.searchsorted(-least, -losses, side="left")
     found = np.full(len(losses), np.nan)
     for number, (loss, at) in enumerate(zip(losses, after, strict=True)):

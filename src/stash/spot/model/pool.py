@@ -78,21 +78,12 @@ def pools_of(
 
     Raises UserError where a number that is needed is not known.
     """
-    known = base.profile.workload.parameters
-    if known is not None and known != curve.parameters:
-        raise UserError(
-            f"{source} is of a model with {known:,} parameters, and the curve of {curve.job} of one with "
-            f"{curve.parameters:,}: profile and curve have to be of one job; learn a curve of this one with "
-            "`stash spot learn FILE.py:JOB`"
-        )
-    if count_readers(base.profile, 1) < 1:
-        raise UserError(
-            f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so"
-        )
+    _check_job(base, source, curve)
     singles = [_single_worker(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
     size = float(base.profile.workload.parameter_bytes or curve.parameter_bytes)
-    reached, uncertainty = max(each.network for each in singles), _uncertainty(singles, curve, loss)
+    reached = max(each.network for each in singles)
+    uncertainty = _uncertainty(singles, curve, loss)
     notes = tuple(_notes(base, curve, market, singles, today))
 
     def make_pool(offer: ParameterServers) -> FleetPool:
@@ -125,6 +116,21 @@ def pools_of(
     return tuple(make_pool(each) for each in market.servers)
 
 
+def _check_job(base: Base, source: str, curve: LearnedCurve) -> None:
+    """Raise UserError where profile and curve are of two jobs, or workers could not hold the model."""
+    known = base.profile.workload.parameters
+    if known is not None and known != curve.parameters:
+        raise UserError(
+            f"{source} is of a model with {known:,} parameters, and the curve of {curve.job} of one with "
+            f"{curve.parameters:,}: profile and curve have to be of one job; learn a curve of this one with "
+            "`stash spot learn FILE.py:JOB`"
+        )
+    if count_readers(base.profile, 1) < 1:
+        raise UserError(
+            f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so"
+        )
+
+
 def _single_worker(base: Base, priced: PricedWorker) -> _Single:
     """What the type does without exchange, at a batch that its GPUs have room for."""
     instance = priced.instance
@@ -135,10 +141,8 @@ def _single_worker(base: Base, priced: PricedWorker) -> _Single:
         raise UserError(
             "the profile does not say how many samples a step has; profile it again with --batch N"
         )
-    batch, smaller = (
-        base.passes.samples,
-        _room(base, instance.name, None if memory is None else memory.value),
-    )
+    batch = base.passes.samples
+    smaller = _room(base, instance.name, None if memory is None else memory.value)
     if smaller is not None:
         batch = smaller * base.passes.accumulated
         drawn = stall_draws(base, wanted.replace_facts(batch=smaller))
@@ -160,7 +164,8 @@ def _single_worker(base: Base, priced: PricedWorker) -> _Single:
     known = unsure <= _NEGLIGIBLE * float(seconds.mean())
     network = target.network.bytes_per_second.value
     # Bpcie: as measured, else the published rate's share that collectives reach
-    pcie, share = instance.pcie_measured_bytes_per_second, reached_share("pcie")
+    pcie = instance.pcie_measured_bytes_per_second
+    share = reached_share("pcie")
     if not pcie:
         if not instance.pcie_bytes_per_second or share is None:
             raise UserError(
@@ -245,7 +250,8 @@ def server_bytes(curve: LearnedCurve, servers: int) -> float:
 
     Shares are whole tensors, so none is smaller than the largest of them.
     """
-    whole, buffers = curve.parameter_bytes, curve.buffer_bytes
+    whole = curve.parameter_bytes
+    buffers = curve.buffer_bytes
     share = max(whole / servers, curve.largest_bytes)
     state = curve.optimizer_bytes * share / whole
     kept = share + buffers + state

@@ -112,7 +112,8 @@ def solve_exactly(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
 
     As sub-fleets are needed anyway, the whole lattice costs no more than its largest fleet.
     """
-    counts, shape = lattice(limits), tuple(limit + 1 for limit in limits)
+    counts = lattice(limits)
+    shape = tuple(limit + 1 for limit in limits)
     strides = np.array([math.prod(shape[kind + 1 :]) for kind in range(len(shape))])
     sizes = counts.sum(axis=1)
     queue = np.zeros((len(counts), len(network.demands)))
@@ -170,12 +171,6 @@ def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array
         )
     found: Array = solve_exactly(limits, network).seconds[-1]
     return found
-
-
-def seconds_of(pool: FleetPool, counts: Array) -> Array:
-    """T of fleets of the pool, each for itself, ``counts`` and what is returned [fleet, type]."""
-    network = network_of_pool(pool)
-    return np.stack([fleet_seconds(row.astype(int), network) for row in counts])
 
 
 # Progress: equations (1), (2), (4) and (5) of spotDNN (Shang et al., IWQoS 2023)

@@ -91,9 +91,11 @@ _ENDS = {
 
 def page_of_curve(curve: LearnedCurve) -> Page:
     """How sure updates to a loss are, on what that rests, and every replay."""
-    fitted, seen = curve.fitted, curve.learned_range
+    fitted = curve.fitted
+    seen = curve.learned_range
     took = sum(each.seconds for each in curve.replays)
-    first, last = fitted.curve.levels[0], fitted.curve.levels[-1]
+    first = fitted.curve.levels[0]
+    last = fitted.curve.levels[-1]
     levels = (
         f"N to {first.workers_exponent:.2f} and bw to {first.batch_exponent:.2f} at {first.loss:.3g}, "
         f"{last.workers_exponent:.2f} and {last.batch_exponent:.2f} at {last.loss:.3g}"
@@ -108,8 +110,8 @@ def page_of_curve(curve: LearnedCurve) -> Page:
         ("replays", f"{len(curve.replays)} in {format_span(took)} on {curve.device}"),
         (
             "loss",
-            f"the mean over the last {curve.window} updates, by samples; parameters begin with seed "
-            f"{curve.seed}, and every replay has the samples in an order of its own",
+            f"the mean over the last {curve.window} updates, by samples; parameters begin with seed {curve.seed}, and "
+            "every replay has the samples in an order of its own",
         ),
         (
             "seen",
@@ -125,17 +127,13 @@ def page_of_curve(curve: LearnedCurve) -> Page:
     )
     replays = tuple(map(_replay, curve.replays))
     head = ("mean batch", "updates", "loss")
+    grid = Grid("", head, replays, frozenset({3}), first="workers")
     return Page(
         title=f"Loss of {curve.job}",
         warnings=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
         chapters=(
             Chapter("facts", "What was learned", facts=facts, brief=True),
-            Chapter(
-                "replays",
-                "Every replay",
-                brief=True,
-                grids=(Grid("", head, replays, frozenset({3}), first="workers"),),
-            ),
+            Chapter("replays", "Every replay", brief=True, grids=(grid,)),
         ),
     )
 

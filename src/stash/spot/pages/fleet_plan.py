@@ -7,7 +7,7 @@ from typing import Any
 
 from stash.core.units import format_bytes
 from stash.spot.fleet_costs import FleetWish
-from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetRisk, ParameterServers
+from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetRisk
 from stash.spot.risk import UNKNOWN_ERROR
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -17,10 +17,6 @@ _HARDLY = 0.0005
 """That a probability with a digit behind the point of a per cent would round to none."""
 _MILL = 0.001
 """Dollars: the last digit that is shown, and so the least uncertainty."""
-_UNKNOWN_RISK = (
-    ("", "with them unknown: how often they come is not known"),
-    ("revoked", "unknown; give --interruptions 10%/month"),
-)
 
 
 def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
@@ -33,49 +29,38 @@ def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
 
 def page(plan: FleetPlan, source: str) -> Page:
     """What to rent, what it costs against other ways to choose, and what revocations do."""
-    chosen, risk = plan.chosen, plan.risk
+    risk = plan.risk
+    facts: tuple[tuple[str, str], ...] = ()
     sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
-    facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{sure}"),)
-    if chosen is not None:
-        facts = _chosen_rows(plan, chosen)
-    verdict = (
-        f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
-    )
-    advice = (
-        "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
-    )
-    rows = tuple(_other(plan))
-    took = f"{plan.evaluations:,} fleets weighed in {plan.search_seconds:.2f} s"
-    if plan.chosen is None:
-        proof = f"{took}."
-    else:
-        ventured = 1 if plan.risk is None else plan.risk.weighed
-        if ventured > 1 and plan.optimal:
-            proof = f"No fleet in the pool that is in time often enough costs less: {ventured} played, {took}."
-        elif plan.optimal:
-            proof = f"Nothing in the pool is cheaper: {took}."
+    verdict = f"Rent nothing: no fleet does it{sure}."
+    proof = f"{plan.evaluations:,} fleets weighed in {plan.search_seconds:.2f} s"
+    if plan.chosen is not None:
+        facts = _chosen_rows(plan, plan.chosen)
+        verdict = f"Rent {facts[0][1]}: {dict(facts)['cost']}."
+        if not plan.optimal:
+            proof = f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {proof}"
+        elif risk is not None and risk.weighed > 1:
+            proof = f"No fleet in the pool that is in time often enough costs less: {risk.weighed} played, {proof}"
         else:
-            proof = f"Another fleet could be up to {plan.gap or 0:.1%} cheaper: the search was cut short after {took}."
-    how = (proof, *plan.pool.notes)
-    grid = Grid(
-        "Other fleets", ("cost", "time", "why"), rows, frozenset({0, 3}), first="fleet", prose=True
-    )
+            proof = f"Nothing in the pool is cheaper: {proof}"
+    verdicts = [verdict]
+    if risk is not None and risk.advice:
+        verdicts.append(f"{risk.advice[0].upper()}{risk.advice[1:]}.")
+    head = ("cost", "time", "why")
+    rows = tuple(_other(plan))
+    grid = Grid("Other fleets", head, rows, frozenset({0, 3}), first="fleet", prose=True)
+    chapters = [Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True)]
+    points = (f"{proof}.", *plan.pool.notes)
+    chapters.append(Chapter("how", "How it was found", points=points, brief=True))
     return Page(
         title=f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}",
         source=source,
         subtitle=(f"from {source} of {plan.pool.as_of}",),
-        verdict=tuple(filter(None, (verdict, advice))),
+        verdict=tuple(verdicts),
         grids=(grid,) if rows else (),
         warnings=(*plan.beyond, *(() if risk is None else risk.beyond)),
         next_steps=tuple(f"`{each.to}`: {each.text}" for each in plan.looser),
-        chapters=(
-            *(
-                (Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),)
-                if chosen is not None
-                else ()
-            ),
-            Chapter("how", "How it was found", points=how, brief=True),
-        ),
+        chapters=tuple(chapters if facts else chapters[1:]),
         made=f"{plan.created.replace('T', ' ')[:16]} UTC, Stash {plan.stash_version}",
     )
 
@@ -90,79 +75,54 @@ def _other(plan: FleetPlan) -> Iterator[tuple[str, ...]]:
         if each.fleet != plan.chosen
     ]
     for one, why in beside:
-        if one is None:
-            yield "none", "", "", why
-        else:
-            yield (
-                fleet(one.workers, one.on_demand),
-                f"${one.dollars:.3f}",
-                f"{one.seconds:,.0f} s",
-                why,
-            )
+        shown = ("none", "", "")
+        if one is not None:
+            named = fleet(one.workers, one.on_demand)
+            shown = (named, f"${one.dollars:.3f}", f"{one.seconds:,.0f} s")
+        yield *shown, why
 
 
 def _chosen_rows(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
+    server = plan.pool.server
+    rows = [("rent", fleet(chosen.workers, chosen.on_demand))]
+    if server.instance is not None:
+        rows.append(("server", f"{server.count} × {server.instance}, on demand"))
+    if server.needs_bytes is None:
+        memory = "of a server: unknown, as what the optimizer keeps is not; --curve says that"
+    else:
+        of = "" if server.memory_bytes is None else f" of {format_bytes(server.memory_bytes)}"
+        memory = f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"
+    priced = "servers included" if server.dollars_per_hour else "servers cost nothing in this pool"
+    pace = f"{chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second"
     likely = f"unknown: {UNKNOWN_ERROR} (uncertainty)"
     if chosen.p_deadline is not None:
         likely = f"{chosen.p_deadline:.1%}"
-    server = plan.pool.server
-    priced = "servers included" if server.dollars_per_hour else "servers cost nothing in this pool"
-    hired = (
-        ()
-        if server.instance is None
-        else (("server", f"{server.count} × {server.instance}, on demand"),)
-    )
-    return (
-        ("rent", fleet(chosen.workers, chosen.on_demand)),
-        *hired,
-        *_memory(server),
+    if plan.risk is not None or _is_revocable(chosen):
+        likely = f"without revocations {likely}"
+    rows += [
+        ("memory", memory),
         ("cost", f"${chosen.dollars:.3f}, {priced}"),
-        (
-            "time",
-            f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
-        ),
-        (
-            "in time",
-            f"without revocations {likely}"
-            if plan.risk is not None or _is_revocable(chosen)
-            else likely,
-        ),
-        *(
-            _risk_rows(plan, plan.risk)
-            if plan.risk is not None
-            else _UNKNOWN_RISK
-            if _is_revocable(chosen)
-            else ()
-        ),
-    )
-
-
-def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
-    if server.needs_bytes is None:
-        return (
-            (
-                "memory",
-                "of a server: unknown, as what the optimizer keeps is not; --curve says that",
-            ),
-        )
-    of = "" if server.memory_bytes is None else f" of {format_bytes(server.memory_bytes)}"
-    return (
-        ("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),
-    )
+        ("time", f"{_time(chosen.seconds)}: {pace}"),
+        ("in time", likely),
+    ]
+    if plan.risk is not None:
+        rows += _risk_rows(plan, plan.risk)
+    elif _is_revocable(chosen):
+        rows.append(("", "with them unknown: how often they come is not known"))
+        rows.append(("revoked", "unknown; give --interruptions 10%/month"))
+    return tuple(rows)
 
 
 def _risk_rows(plan: FleetPlan, risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
     how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
-    cost, arm = risk.dollars, risk.dollars.half_width
+    arm = risk.dollars.half_width
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
     share = chance_in_time(plan)
-    with_them = "unknown with them" if share is None else f"{_share(share)} with them"
-    yield "", f"{with_them}, {how}; ${cost.value:.3f}{spread} in the mean"
-    yield (
-        "revoked",
-        f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined",
-    )
+    known = "unknown" if share is None else _share(share)
+    yield "", f"{known} with them, {how}; ${risk.dollars.value:.3f}{spread} in the mean"
+    lost = "each costs its worker until another has joined"
+    yield "revoked", f"{risk.revocations:.2g} machines a run; {lost}"
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
         yield "", f"{life.type} lives {mean} in the mean: {life.why}"

@@ -1,19 +1,17 @@
 """A training that was lived through, as a page and as JSON.
 
-How its loss fell, how fast each fleet was, who was taken away, who took over, and what that cost.
+How its loss fell, who was taken away, who took over, and what that cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from stash.core.formatting import span_scale
 from stash.core.units import format_count, format_seconds
-from stash.spot.pages.fleet_plan import fleet
-from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotTakeover
+from stash.spot.run_records import SpotEvent, SpotLog
 from stash.ui.charts.builders import Chart, PlotCurve, PlotPoint, level, make_ruler, plane_chart
 from stash.ui.charts.chart import Blank, Grid, Legend
 from stash.ui.page import Chapter, Page
@@ -27,11 +25,9 @@ _PLACES = {"testbed": "an emulated cluster"}
 
 def page(log: SpotLog, source: str = "") -> Page:
     """Who was there, how fast it went and how far; and everything that happened."""
-    rates, began, books = (
-        _rates(log),
-        log.updates.seconds[0] if log.updates.seconds else None,
-        log.books,
-    )
+    rates = _rates(log)
+    began = log.updates.seconds[0] if log.updates.seconds else None
+    books = log.books
     slower = f", {log.slower:g} times slower than planned" if log.slower != 1 else ""
     observed = rates["updates_per_second"]
     speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
@@ -57,7 +53,7 @@ def page(log: SpotLog, source: str = "") -> Page:
         source=source,
         subtitle=(f"{log.job}, by {log.plan}",),
         verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
-        grids=tuple(_grids(log)),
+        grids=(_takeovers(log),) if log.takeovers else (),
         warnings=tuple(wrong),
         chapters=(
             Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
@@ -73,19 +69,16 @@ def page(log: SpotLog, source: str = "") -> Page:
     )
 
 
-def _grids(log: SpotLog) -> Iterator[Grid]:
-    """How fast each fleet was, timed from the first update as events are; and who took over."""
-    began = next(
-        (event.at for event in log.events if event.what == "began" and event.at is not None), 0.0
-    )
-    if log.stretches:
-        head = ("updates/s", "fleet")
-        rows = tuple(_stretch(each, began) for each in log.stretches)
-        yield Grid("", head, rows, frozenset({0, 2}), first="seconds", prose=True)
-    if log.takeovers:
-        head_of_takeovers = ("notice", "missed", "decided", "joined", "by")
-        rows = tuple(map(_takeover, log.takeovers))
-        yield Grid("", head_of_takeovers, rows, frozenset({0, 5}), first="gone")
+def _takeovers(log: SpotLog) -> Grid:
+    """Who took over from whom, and in what time."""
+    rows = []
+    for each in log.takeovers:
+        times = (each.noticed_seconds, each.decided_seconds, each.joined_seconds)
+        shown = ["" if seconds is None else format_seconds(seconds) for seconds in times]
+        notice = "none" if each.notice is None else f"{each.notice:g} s"
+        rows.append((each.gone, notice, *shown, each.successor or "none"))
+    head = ("notice", "missed", "decided", "joined", "by")
+    return Grid("", head, tuple(rows), frozenset({0, 5}), first="gone")
 
 
 def _stale(log: SpotLog) -> str:
@@ -95,34 +88,15 @@ def _stale(log: SpotLog) -> str:
     return f"staleness {sum(found) / len(found):.2g} on average, {max(found)} at most"
 
 
-def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
-    times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
-    return times, f"{found.observed_rate:.3g}", fleet(found.workers)
-
-
-def _takeover(found: SpotTakeover) -> tuple[str, ...]:
-    notice = "none" if found.notice is None else f"{found.notice:g} s"
-    return (
-        found.gone,
-        notice,
-        _after(found.noticed_seconds),
-        _after(found.decided_seconds),
-        _after(found.joined_seconds),
-        found.successor or "none",
-    )
-
-
-def _after(seconds: float | None) -> str:
-    return "" if seconds is None else format_seconds(seconds)
-
-
 def losses(log: SpotLog) -> Chart | Blank:
     """The loss's running mean over time, and the goal."""
-    name, title = "losses", "Loss"
+    name = "losses"
+    title = "Loss"
     points = _running(log)
     if len(points) < 2:
         return Blank(name, title, f"fewer than two means of {log.loss_window} losses are known")
-    end, goal = points[-1][0], log.goal_loss
+    end = points[-1][0]
+    goal = log.goal_loss
     scale = span_scale(end)
     observed = PlotCurve(
         "contention", tuple(PlotPoint(at, loss) for at, loss in points), line=True, dots=False
@@ -210,17 +184,17 @@ def document(log: SpotLog) -> dict[str, Any]:
 
 def _rates(log: SpotLog) -> dict[str, float | None]:
     """Of the whole run: updates per second, as observed, and as predicted of the fleets that it had."""
-    made, seconds = (
-        sum(each.updates for each in log.stretches),
-        sum(each.stop - each.start for each in log.stretches),
-    )
+    made, seconds = len(log.updates.seconds) - 1, log.seconds
+    if log.stretches:
+        made = sum(each.updates for each in log.stretches)
+        seconds = sum(each.stop - each.start for each in log.stretches)
     known = [
         each.predicted * (each.stop - each.start)
         for each in log.stretches
         if each.predicted is not None
     ]
-    whole = seconds > 0 and len(known) == len(log.stretches)
+    whole = bool(known) and len(known) == len(log.stretches)
     return {
-        "updates_per_second": made / seconds if seconds > 0 else None,
-        "predicted_updates_per_second": sum(known) / seconds if whole else None,
+        "updates_per_second": made / seconds if seconds else None,
+        "predicted_updates_per_second": sum(known) / seconds if whole and seconds else None,
     }

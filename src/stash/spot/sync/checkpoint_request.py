@@ -16,7 +16,8 @@ from stash.core.files import write_whole
 
 FOLDER = "STASH_SPOT_CHECKPOINTS"
 """Variable that says where checkpoints are, if the script does not."""
-_ASKED, _SAVED = "wanted", "saved.json"
+_ASKED = "wanted"
+_SAVED = "saved.json"
 SHUTDOWN_SECONDS = 2.0
 """Seconds of a notice that ending the script takes: what is left of it is for the checkpoint."""
 
@@ -59,7 +60,9 @@ class CheckpointRequest:
         self, folder: Path, notice: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``notice``: seconds until the machine is gone."""
-        self._folder, self._clock, self._began = folder, clock, clock()
+        self._folder = folder
+        self._clock = clock
+        self._began = clock()
         self._room = notice - SHUTDOWN_SECONDS
         self.word = secrets.token_hex(8)
         """Of this request."""

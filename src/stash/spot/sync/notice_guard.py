@@ -32,7 +32,9 @@ class NodeGuard:
 
     def __init__(self, command: Sequence[str], folder: Path, say: Callable[[str], None]) -> None:
         """``folder``: of the checkpoints."""
-        self._command, self._folder, self._say = command, folder, say
+        self._command = command
+        self._folder = folder
+        self._say = say
         self._request: CheckpointRequest | None = None
         """The one that is waited for."""
         self._source = ""
@@ -71,10 +73,12 @@ class NodeGuard:
             self._say(
                 f"{notice.source}: this machine will be gone in {left:.0f} s; asking for a checkpoint"
             )
-            self._request, self._source = CheckpointRequest(self._folder, left), notice.source
+            self._request = CheckpointRequest(self._folder, left)
+            self._source = notice.source
 
     def _end_with(self, request: CheckpointRequest, process: subprocess.Popen[bytes]) -> None:
-        self._request, self._ending = None, True
+        self._request = None
+        self._ending = True
         how = f"no checkpoint: {request.why}"
         if request.seconds is not None:
             how = f"a checkpoint is whole after {request.seconds:.1f} s"

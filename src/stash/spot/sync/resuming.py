@@ -29,7 +29,8 @@ from stash.spot.train.saved_shards import StoredState
 _SEEN_SECONDS = 180.0
 """Until a file that another machine wrote has to be seen."""
 _LOOK_SECONDS = 1.0
-_NONE, _BROKEN = "none", "broken"
+_NONE = "none"
+_BROKEN = "broken"
 _asked: Counter[str] = Counter()
 """How often this process asked for each folder's."""
 
@@ -99,7 +100,10 @@ class ResumedTraining:
     def __init__(
         self, folder: Path, every: float, parts: dict[str, HasState], clock: Callable[[], float]
     ) -> None:
-        self._folder, self._every, self._parts, self._clock = folder, every, parts, clock
+        self._folder = folder
+        self._every = every
+        self._parts = parts
+        self._clock = clock
         self._saves = os.environ.get("RANK", "0") == "0"
         self._last = self._looked = clock()
         self._answered: str | None = None
@@ -136,7 +140,8 @@ class ResumedTraining:
         saved_shards.save_shard(
             self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue()
         )
-        self._last, self._answered = self._clock(), word
+        self._last = self._clock()
+        self._answered = word
         checkpoint_request.record_answer(self._folder, word)
 
     def load(self) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,11 +22,9 @@ from stash.core.membership import TOKEN, address_towards
 from stash.spot.train.coordinator import Coordinator
 from stash.spot.train.elastic_job import load_job
 from stash.spot.train.ledger import Range
+from stash.spot.train.run_orders import Address, TrainingOrders, WorkerPlace
 from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, save_model
-from stash.spot.train.worker import Address, Trainer, devices_here, work
-
-if TYPE_CHECKING:
-    from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
+from stash.spot.train.worker import Trainer, devices_here, work
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -48,14 +46,17 @@ ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 STORE_BYTES = 80_000_000
 """Of the object store, which carries no tensors: the least that Ray accepts."""
 _SHARE = 0.001
-_ANSWER_SECONDS, _SERVERS_SECONDS = 120.0, 600.0
+_ANSWER_SECONDS = 120.0
+_SERVERS_SECONDS = 600.0
 """That an answer may take: where everything starts at once; of servers that write a large checkpoint."""
-_SIGN_SECONDS, _SILENT_SECONDS = 2.0, 20.0
+_SIGN_SECONDS = 2.0
+_SILENT_SECONDS = 20.0
 """Between two questions whether an actor is there, and that it may take to answer. Ray takes 5 s more to end it."""
 _TRIES = 3
 _CALLS = 512
 """That the coordinator holds at once: every worker may wait for a server."""
-_MAX_WORKERS, _MORE_WORKERS = 2, 8
+_MAX_WORKERS = 2
+_MORE_WORKERS = 8
 """Workers that a server lets connect at once, for each of the plan, and more: successors come early."""
 
 
@@ -79,7 +80,9 @@ class ServerActor:
     """A shard and those who ask it."""
 
     def __init__(self, orders: TrainingOrders, number: int, lease_key: bytes) -> None:
-        self._orders, self._number, self._lease_key = orders, number, lease_key
+        self._orders = orders
+        self._number = number
+        self._lease_key = lease_key
 
     def arrive(self) -> tuple[Address, int, tuple[str, ...]]:
         """Return its address, its version, and what was wrong with newer checkpoints; raises UserError."""
@@ -115,11 +118,14 @@ class WorkerActor:
     """A worker, which calls on the coordinator through Ray."""
 
     def __init__(self, orders: TrainingOrders, place: WorkerPlace, coordinator: Any) -> None:
-        self._orders, self._place, self._coordinator = orders, place, coordinator
+        self._orders = orders
+        self._place = place
+        self._coordinator = coordinator
 
     def arrive(self) -> None:
         """Make the job's parts and join; raises UserError."""
-        place, job = self._place, load_job(self._orders.job)
+        place = self._place
+        job = load_job(self._orders.job)
         self._trainer = Trainer(
             job, len(self._orders.servers), place.samples, devices_here(place.gpus)
         )
@@ -129,7 +135,7 @@ class WorkerActor:
         """Return: it does not hang."""
 
     def work(self) -> int:
-        coordinator = _RemoteCoordinator(self._coordinator)
+        coordinator: Any = _RemoteCoordinator(self._coordinator)
         try:
             return work(
                 self._place.name,
@@ -145,10 +151,11 @@ class _RemoteCoordinator:
     """The coordinator's actor as workers know it."""
 
     def __init__(self, actor: Any) -> None:
-        self._ray, self._actor = require_ray(), actor
+        self._ray = require_ray()
+        self._actor = actor
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        """One of ``CoordinatorClient``'s, which returns when the coordinator answers."""
+        """One of ``Coordinator``'s, which returns when the coordinator answers."""
         return lambda *words: self._ray.get(getattr(self._actor, method).remote(*words))
 
 
@@ -156,7 +163,8 @@ class ActorFleet:
     """The actors of one training, and who of them ended."""
 
     def __init__(self, orders: TrainingOrders) -> None:
-        self._ray, self._orders = require_ray(), orders
+        self._ray = require_ray()
+        self._orders = orders
         # A Ray of its own, even where another one runs.
         own = {
             "address": "local",
@@ -246,16 +254,15 @@ class ActorFleet:
     def end_hanging(self) -> list[str]:
         """Kill who has not answered for long, as if its machine had gone; who that was since the last call."""
         self._look_for_signs()
-        hung, self._hung = self._hung, []
+        hung = self._hung
+        self._hung = []
         return hung
 
     def _look_for_signs(self) -> None:
         now = time.monotonic()
         # this process may have been stopped itself
-        passed, self._looked = (
-            min(now - self._looked, 1.0),
-            now,
-        )
+        passed = min(now - self._looked, 1.0)
+        self._looked = now
         working = set(self._running.values())
         for name in working - self._signs.keys():
             self._signs[name] = self._actors[name].answer.remote(), 0.0

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 
 from stash.core.units import format_count
 from stash.spot.run_records import LeaseBooks
-from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, lease_tag
-from stash.spot.train.worker import Address, UpdateReport
+from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, UpdateReport, lease_tag
+from stash.spot.train.run_orders import Address
 
 _LOOK_AGAIN = 0.5
 _MARGIN = 1.5
 """Iterations that have to fit before a worker goes, so that its last lease is not lost."""
-_PATIENCE, _OVERDUE = 130.0, 3.0
+_PATIENCE = 130.0
+_OVERDUE = 3.0
 """Seconds at the end for all leases, more than it takes to notice that a worker hangs and to do its lease again; and
 how many of the longest iterations, if those are more.
 """
@@ -73,7 +74,8 @@ class Coordinator:
         """``batch``: samples at most of a lease that has to be cut again; ``key``: what leases are signed with."""
         self._key = key
         self._failure: NotFinite | None = None
-        self._clock, self._began = clock, clock()
+        self._clock = clock
+        self._began = clock()
         self._batch = batch
         self._ledger = LeaseLedger()
         self._addresses: list[Address | None] = [None] * servers
@@ -208,7 +210,8 @@ class Coordinator:
         gradients that were not finite.
         """
         with self._changed:
-            rows, self._rows = self._rows, []
+            rows = self._rows
+            self._rows = []
             return rows, self._refused, self._failure
 
     def books(self) -> LeaseBooks:

@@ -126,7 +126,8 @@ class _Progress:
 
     def __init__(self, link: socket.socket) -> None:
         self._window = link.gettimeout()
-        self._since, self._moved = time.monotonic(), 0
+        self._since = time.monotonic()
+        self._moved = 0
 
     def record_bytes(self, count: int) -> None:
         """Raises TimeoutError if less than ``_MIN`` bytes moved for as long as the timeout."""
@@ -138,12 +139,14 @@ class _Progress:
             raise TimeoutError(
                 f"the other end moved {self._moved} bytes in {now - self._since:.0f} s"
             )
-        self._since, self._moved = now, 0
+        self._since = now
+        self._moved = 0
 
 
 def send_bytes(link: socket.socket, content: memoryview) -> None:
     """Send all of it; raises TimeoutError as ``_Progress`` has it."""
-    sent, progress = 0, _Progress(link)
+    sent = 0
+    progress = _Progress(link)
     while sent < len(content):
         count = link.send(content[sent:])
         sent += count
@@ -155,10 +158,12 @@ def drain(link: socket.socket) -> None:
     """Wait until nearly all that was sent has arrived: the system's own buffers hold megabytes. Raises TimeoutError
     as ``_Progress`` has it, ConnectionError if the link is closed meanwhile.
     """
-    left, progress = _unarrived_bytes(link), _Progress(link)
+    left = _unarrived_bytes(link)
+    progress = _Progress(link)
     while left >= _NEARLY_NOTHING:
         time.sleep(_LOOK_AGAIN)
-        before, left = left, _unarrived_bytes(link)
+        before = left
+        left = _unarrived_bytes(link)
         progress.record_bytes(before - left)
 
 
@@ -200,7 +205,8 @@ def receive_tray(link: socket.socket, head: FrameHead, tray: TensorBuffer) -> No
 
 
 def _receive(link: socket.socket, into: memoryview) -> None:
-    got, progress = 0, _Progress(link)
+    got = 0
+    progress = _Progress(link)
     while got < len(into):
         count = link.recv_into(into[got:])
         if count == 0:

@@ -11,9 +11,10 @@ import os
 import sys
 import time
 from collections import deque
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stash.api import lock_file
 from stash.core.errors import JobError, StashError, UserError, one_line
@@ -39,28 +40,40 @@ DESERTED_SECONDS = 1800.0
 """Without any worker, until a rented head ends too, and its machine with it: nobody may be left who would end it."""
 SAVE_SECONDS = 600.0
 """That servers may take to write a large checkpoint at the end."""
-_GRACE, _END_SECONDS = 15.0, 90.0
+_GRACE = 15.0
+_END_SECONDS = 90.0
 """Seconds at the end that workers have to leave, and for a server's successor and what others left undone."""
 _END_TRIES = 3
 """Times that a last checkpoint is begun again because a server went."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A server or a worker, as far as the head knows."""
+
+    place: WorkerPlace
+    role: Literal["server", "worker"] = "worker"
+    state: Literal["starting", "there", "gone"] = "starting"
+    address: Any = None
+    """Of a server that is there."""
+    has_successor: bool = False
+    """Whether another one was asked for in its place."""
 
 
 class TrainingHead:
     """One training, from the first actor to the last."""
 
     def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
-        self._orders, self._fleet = orders, fleet
-        self._folder, self._wishes = folder, Tail(folder / WISHES)
+        self._orders = orders
+        self._fleet = fleet
+        self._folder = folder
+        self._wishes = Tail(folder / WISHES)
         # before the clock is read: the first answer may take seconds
         since = float(fleet.ask("seconds"))
         self._zero = time.monotonic() - since
         self._servers = list(orders.servers)
-        self._addresses: dict[str, Any] = {}
-        """Of the servers that are there."""
-        self._workers: dict[str, WorkerPlace] = {}
+        self._members: dict[str, Member] = {}
         """All there ever were, by name."""
-        self._joined, self._ended, self._replaced = set[str](), set[str](), set[str]()
-        """Who of them trained, who is gone, and instead of whom another one was asked for."""
         self._seen = dict.fromkeys(("servers", "workers"), time.monotonic())
         """When all servers, and any worker, were last there."""
         self._made = {"server": len(orders.servers), "worker": len(orders.workers)}
@@ -77,20 +90,21 @@ class TrainingHead:
     def run(self) -> None:
         """Run until the training is over, however that comes about."""
         for number, name in enumerate(self._servers):
-            self._fleet.start_server(name, number)
+            self._start_server(name, number)
         for place in self._orders.workers:
             self._start_worker(place)
         while (reason := self._end_reason()) is None:
             for change in self._fleet.changes(_POLL):
                 self._handle_change(*change)
             for wish in self._wishes.read_new_rows():
-                self._grant(wish)
+                if wish["do"] == "stop":
+                    self._stop = True
+                else:
+                    self._move(wish.get("who", ""), wish["do"], wish.get("seconds"))
             self._end_hanging()
             self._follow()
-            if (
-                self._saving is not None
-            ):  # begun when it was time; training does not wait for a slow disk
-                self._take_saved(0.0)
+            if self._saving is not None:
+                self._take_saved(0.0)  # training does not wait for a slow disk
             elif (
                 self._began is not None
                 and time.monotonic() - self._saved >= self._orders.checkpoint_seconds
@@ -99,23 +113,25 @@ class TrainingHead:
         self._finish(reason)
 
     def _handle_change(self, name: str, arrived: bool, answer: Any) -> None:
-        if isinstance(answer, Exception) and not self._fleet.is_gone(answer):
+        is_error = isinstance(answer, Exception)
+        if is_error and not self._fleet.is_gone(answer):
             raise self._fleet.describe_error(name, answer)
-        if name in self._servers:
-            if arrived:
-                self._server_came(name, answer)
-            else:
-                self._server_went(name)
-        elif self._is_there(name):
-            if arrived:
-                self._joined.add(name)
-                self._emit("joined", name, type=self._workers[name].type)
-            else:
-                self._worker_went(name, answer)
+        self._move(name, "arrived" if arrived else "gone" if is_error else "left", answer)
+
+    def _move(self, name: str, event: str, fact: Any) -> None:
+        """What happened to a member, by the table of transitions; nothing where it is gone, or has no such event."""
+        member = self._members.get(name)
+        if member is None or member.state == "gone":
+            return
+        transition = _TRANSITIONS.get((member.role, event))
+        if transition is not None:
+            state, act = transition
+            self._members[name] = replace(member, state=state or member.state)
+            act(self, name, fact)
 
     def _server_came(self, name: str, answer: Any) -> None:
         address, version, skipped = answer
-        self._addresses[name] = address
+        self._members[name] = replace(self._members[name], address=address)
         self._emit("server joined", name, version=version, told=list(skipped))
         again = self._reconcile()
         if again is None:
@@ -123,11 +139,16 @@ class TrainingHead:
         if again:
             self._emit("rolled back", name, samples=again)
         for number, each in enumerate(self._servers):
-            self._fleet.ask("set_address", number, self._addresses[each])
+            self._fleet.ask("set_address", number, self._members[each].address)
 
     def _has_servers(self) -> bool:
         """Whether all of them are there."""
-        return len(self._addresses) == len(self._servers)
+        return all(self._members[name].state == "there" for name in self._servers)
+
+    def _has_workers(self, *states: str) -> bool:
+        """Whether any worker is in one of these states."""
+        members = self._members.values()
+        return any(each.role == "worker" and each.state in states for each in members)
 
     def _reconcile(self) -> int | None:
         """Believe what the servers have applied: how many samples come again; ``None`` where one is missing."""
@@ -137,61 +158,56 @@ class TrainingHead:
         again: int = self._fleet.ask("reconcile", applied)
         return again
 
-    def _server_went(self, name: str) -> None:
+    def _server_went(self, name: str, _: Any) -> None:
         number = self._servers.index(name)
         self._fleet.ask("set_address", number, None)
-        self._addresses.pop(name, None)
         self._emit("server lost", name)
         self._servers[number] = successor = self._make_name("server")
         self._emit("wanted", successor, instead_of=name, type="server")
-        self._fleet.start_server(successor, number)
+        self._start_server(successor, number)
 
-    def _worker_went(self, name: str, answer: Any) -> None:
-        """It was done, or its machine is gone."""
-        self._ended.add(name)
-        if isinstance(answer, Exception):
-            self._emit("lost", name, leases=self._fleet.ask("remove_worker", name))
-            if self._orders.replace or self._stop:
-                self._replace(self._workers[name])
-            else:  # whoever rents the machine may get another, which has the same name
-                self._start_worker(self._workers[name])
-        else:
-            self._fleet.ask("remove_worker", name)
-            self._emit("left", name, updates=answer)
+    def _worker_came(self, name: str, _: Any) -> None:
+        self._emit("joined", name, type=self._members[name].place.type)
+
+    def _worker_left(self, name: str, updates: Any) -> None:
+        self._fleet.ask("remove_worker", name)
+        self._emit("left", name, updates=updates)
+
+    def _worker_went(self, name: str, _: Any) -> None:
+        self._emit("lost", name, leases=self._fleet.ask("remove_worker", name))
+        if self._orders.replace or self._stop:
+            self._replace_worker(name)
+        else:  # whoever rents the machine may get another, which has the same name
+            self._start_worker(self._members[name].place)
+
+    def _worker_noticed(self, name: str, seconds: Any) -> None:
+        self._emit("notice", name, seconds=seconds)
+        self._fleet.ask("note_leaving", name, seconds)
+        self._replace_worker(name)
 
     def _end_hanging(self) -> None:
         """Ray tells of an actor that is gone, and not of one that is stopped."""
         for name in self._fleet.end_hanging():
             self._emit("hangs", name)
 
-    def _grant(self, wish: dict[str, Any]) -> None:
-        who = wish.get("who", "")
-        if wish["do"] == "stop":
-            self._stop = True
-        elif wish["do"] == "notice" and self._is_there(who):
-            self._emit("notice", who, seconds=wish["seconds"])
-            self._fleet.ask("note_leaving", who, wish["seconds"])
-            self._replace(self._workers[who])
-        elif wish["do"] == "vanish" and (self._is_there(who) or who in self._servers):
-            self._fleet.kill(who)
+    def _kill(self, name: str, _: Any) -> None:
+        self._fleet.kill(name)
 
-    def _is_there(self, name: str) -> bool:
-        """Whether it is a worker that has not ended."""
-        return name in self._workers and name not in self._ended
+    def _start_server(self, name: str, number: int) -> None:
+        self._members[name] = Member(WorkerPlace(name, "server", 0), "server")
+        self._fleet.start_server(name, number)
 
     def _start_worker(self, place: WorkerPlace) -> None:
-        self._workers[place.name] = place
-        for names in (self._joined, self._ended, self._replaced):
-            names.discard(place.name)
+        self._members[place.name] = Member(place)
         self._fleet.start_worker(place)
 
-    def _replace(self, worker: WorkerPlace) -> None:
+    def _replace_worker(self, name: str) -> None:
         """Like with like, once for each that goes; none while everything ends."""
-        if not self._orders.replace or self._stop or worker.name in self._replaced:
+        if not self._orders.replace or self._stop or self._members[name].has_successor:
             return
-        self._replaced.add(worker.name)
-        successor = replace(worker, name=self._make_name("worker"))
-        self._emit("wanted", successor.name, instead_of=worker.name, type=successor.type)
+        self._members[name] = replace(self._members[name], has_successor=True)
+        successor = replace(self._members[name].place, name=self._make_name("worker"))
+        self._emit("wanted", successor.name, instead_of=name, type=successor.type)
         self._start_worker(successor)
 
     def _make_name(self, role: str) -> str:
@@ -244,16 +260,17 @@ class TrainingHead:
         return mean_loss(known) if len(known) == LOSS_WINDOW else None
 
     def _end_reason(self) -> str | None:
-        orders, loss = self._orders, self.running_loss
+        orders = self._orders
+        loss = self.running_loss
         now = time.monotonic()
         if self._has_servers():
             self._seen["servers"] = now
         elif now - self._seen["servers"] > _ARRIVAL_SECONDS:
-            missing = next(name for name in self._servers if name not in self._addresses)
+            missing = next(each for each in self._servers if self._members[each].state != "there")
             raise JobError(
                 f"{missing} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept"
             )
-        if self._joined - self._ended:
+        if self._has_workers("there"):
             self._seen["workers"] = now
         elif not orders.replace and now - self._seen["workers"] > DESERTED_SECONDS:
             return f"no worker was there for {DESERTED_SECONDS / 60:.0f} min"
@@ -297,11 +314,10 @@ class TrainingHead:
         while True:
             patience = self._fleet.ask("end", self._diverged is None)
             is_whole = self._has_servers()
-            leaving = self._joined - self._ended
-            if patience:
-                leaving = self._workers.keys() - self._ended
+            awaited = ("starting", "there") if patience else ("there",)
             last = max(patience, _GRACE if is_whole else _END_SECONDS)
-            if (is_whole and not leaving) or time.monotonic() - began > last:
+            is_over = is_whole and not self._has_workers(*awaited)
+            if is_over or time.monotonic() - began > last:
                 break
             self._take_changes()
         self._follow()
@@ -346,9 +362,26 @@ class TrainingHead:
             self._take_changes()
         if self._fleet.ask("end", self._diverged is None):
             for place in self._orders.workers:
-                if not self._is_there(place.name):
+                if self._members[place.name].state == "gone":
                     self._start_worker(place)
         return True
+
+
+_TRANSITIONS: Mapping[
+    tuple[str, str],
+    tuple[Literal["there", "gone"] | None, Callable[[TrainingHead, str, Any], None]],
+] = {
+    ("server", "arrived"): ("there", TrainingHead._server_came),
+    ("server", "gone"): ("gone", TrainingHead._server_went),
+    ("server", "left"): ("gone", TrainingHead._server_went),
+    ("server", "vanish"): (None, TrainingHead._kill),
+    ("worker", "arrived"): ("there", TrainingHead._worker_came),
+    ("worker", "left"): ("gone", TrainingHead._worker_left),
+    ("worker", "gone"): ("gone", TrainingHead._worker_went),
+    ("worker", "notice"): (None, TrainingHead._worker_noticed),
+    ("worker", "vanish"): (None, TrainingHead._kill),
+}
+"""By role and event: the state from then on, unless it stays, and what is done. Who is gone has no more events."""
 
 
 def main(folder: Path) -> int:

@@ -99,6 +99,22 @@ def lease_tag(key: bytes, worker: str, lease: DataLease) -> bytes:
     return signature(key, worker.encode(), b"%d" % lease.start, b"%d" % lease.stop)
 
 
+@dataclass(frozen=True)
+class UpdateReport:
+    """What became of a lease."""
+
+    lease: DataLease
+    applied: bool
+    """By every server, now or before."""
+    refused: bool
+    """By a server that had part of it: the lease has to be cut again."""
+    loss: float
+    staleness: int
+    """Updates that others made between reading the parameters and this one's turn; of the server with most."""
+    finite: bool = True
+    """``False``: the loss, or a gradient, was infinite or no number, and no server got it."""
+
+
 class LeaseLedger:
     """Every sample below ``issued`` is done, out with a worker, or waiting to be given out again.
 
@@ -181,7 +197,8 @@ class LeaseLedger:
         pieces = [
             piece for gap in self._done.gaps(self.issued) for piece in cut_range(*gap, edges, most)
         ]
-        self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
+        self._waiting = [DataLease(*piece) for piece in pieces]
+        self._out = {}
         self._tried.update(self._waiting)
         return before.samples - _held_by_all([before, self._done], self.issued).samples
 
@@ -214,7 +231,8 @@ class LeaseLedger:
 
 def _held_by_all(applied: Sequence[Spans], end: int) -> Spans:
     missing = sorted(gap for spans in applied for gap in spans.gaps(end))
-    found, at = Spans(), 0
+    found = Spans()
+    at = 0
     for start, stop in [*missing, (end, end)]:
         if at < start:
             found.add(at, start)

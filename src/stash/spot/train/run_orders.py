@@ -10,9 +10,15 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ORDERS, EVENTS, WISHES, UPDATES = "orders.json", "events.jsonl", "wishes.jsonl", "updates.jsonl"
+ORDERS = "orders.json"
+EVENTS = "events.jsonl"
+WISHES = "wishes.jsonl"
+UPDATES = "updates.jsonl"
 RAY_HEAD = ("--include-dashboard=false", "--no-monitor")
 """Words of ``ray start --head``: nothing listens there that asks for no token (the dashboard, counters)."""
+
+
+Address = tuple[str, int]
 
 
 @dataclass(frozen=True)

@@ -49,17 +49,17 @@ class SampleOrder:
     """Which sample stands where in an endless stream: every epoch has all of them, in an order of its own."""
 
     def __init__(self, count: int, seed: int) -> None:
-        self._count, self._seed = count, seed
-        self._epoch, self._places = -1, list[int]()
+        self._count = count
+        self._seed = seed
+        self._epoch = -1
+        self._places = list[int]()
 
     def __getitem__(self, number: int) -> int:
         epoch, place = divmod(number, self._count)
         if epoch != self._epoch:
             shuffle = torch.Generator().manual_seed(self._seed + _BETWEEN_EPOCHS * epoch)
-            self._epoch, self._places = (
-                epoch,
-                torch.randperm(self._count, generator=shuffle).tolist(),
-            )
+            self._epoch = epoch
+            self._places = torch.randperm(self._count, generator=shuffle).tolist()
         return self._places[place]
 
     def __iter__(self) -> Iterator[int]:
@@ -88,7 +88,8 @@ class _Batches(Dataset[tuple[int, Any]]):
     """Batches by request, (its number, samples), whether a loader's worker reads them or not."""
 
     def __init__(self, job: ElasticJob, data: Data) -> None:
-        self._data, own = dataset_of(data), default_collate
+        self._data = dataset_of(data)
+        own = default_collate
         if isinstance(data, DataLoader) and data.batch_sampler is not None:
             own = data.collate_fn
         self._collate: Callable[[list[Any]], Any] = job.collate or own
@@ -112,7 +113,8 @@ class LeaseFeed:
 
     def __init__(self, job: ElasticJob, batch: int) -> None:
         data = job.data()
-        self._batch, self._order = batch, SampleOrder(samples_of(data, "the job"), job.seed)
+        self._batch = batch
+        self._order = SampleOrder(samples_of(data, "the job"), job.seed)
         self.ahead = 0
         """Leases that are read while one is trained on; none without workers."""
         self._requests: deque[tuple[int, list[int]]] = deque()

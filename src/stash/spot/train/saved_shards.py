@@ -84,7 +84,8 @@ def read_shard(path: Path) -> StoredState:
             line = file.readline(_LONGEST_HEAD)
             content = file.read()
         head = parse_json(line)
-        made_by, facts = int(head["format"]), head["facts"]
+        made_by = int(head["format"])
+        facts = head["facts"]
         whole = (
             len(content) == head["bytes"] and hashlib.sha256(content).hexdigest() == head["sha256"]
         )

@@ -73,9 +73,11 @@ class ParameterShard:
 
     def __init__(self, job: ElasticJob, number: int, servers: int) -> None:
         whole = build_model(job)
-        self.number, self.servers = number, servers
+        self.number = number
+        self.servers = servers
         names = list_parts(whole, servers)[number]
-        trained, others = dict(whole.named_parameters()), dict(whole.named_buffers())
+        trained = dict(whole.named_parameters())
+        others = dict(whole.named_buffers())
         self.parameters = {
             name: torch.nn.Parameter(_alone(trained[name])) for name in names if name in trained
         }
@@ -122,7 +124,8 @@ class ParameterShard:
     def _step(self, received: Sequence[Tensor | None]) -> None:
         if self.failure.done():  # what it holds is half updated
             raise JobError("an earlier update has failed")
-        gradients, buffers = received[: len(self.parameters)], received[len(self.parameters) :]
+        gradients = received[: len(self.parameters)]
+        buffers = received[len(self.parameters) :]
         try:
             for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
                 parameter.grad = gradient
@@ -187,7 +190,8 @@ class ParameterShard:
             for name, buffer in self.buffers.items():
                 buffer.copy_(state["buffers"][name])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.applied, self.version = Spans(found.facts["applied"]), int(found.facts["version"])
+            self.applied = Spans(found.facts["applied"])
+            self.version = int(found.facts["version"])
         return found
 
     def _identity(self) -> dict[str, Any]:
@@ -256,9 +260,13 @@ class ShardServer:
         self, shard: ParameterShard, host: str, keys: RunKeys, at_once: int = 1, most: int = 64
     ) -> None:
         """``most``: workers that are connected at the same time; they share ``trays_of(at_once)`` buffers."""
-        self._shard, self._keys, self._most = shard, keys, most
-        self._trays, self._free = threading.Semaphore(trays_of(at_once)), list[TensorBuffer]()
-        self._receiving, self._sending = threading.Semaphore(at_once), threading.Semaphore(at_once)
+        self._shard = shard
+        self._keys = keys
+        self._most = most
+        self._trays = threading.Semaphore(trays_of(at_once))
+        self._free = list[TensorBuffer]()
+        self._receiving = threading.Semaphore(at_once)
+        self._sending = threading.Semaphore(at_once)
         listener = socket.create_server((host, 0))
         self.address: tuple[str, int] = listener.getsockname()[:2]
         self._links: dict[str, socket.socket] = {}
@@ -302,7 +310,20 @@ class ShardServer:
             self._check(head, worker)  # no buffer before something is asked that makes sense
             try:
                 with self._tray() as tray:
-                    self._answer(link, head, tray)
+                    outcome = FrameKind.PARAMETERS
+                    link.settimeout(STALL_SECONDS)
+                    if head.message is FrameKind.PUSH:
+                        with self._receiving:
+                            send_head(link, FrameKind.SEND, head.lease, head.version)
+                            receive_tray(link, head, tray)
+                        outcome, version = self._shard.apply_gradients(head.lease, tray, tray)
+                    else:
+                        version = self._shard.copy_parameters(tray)
+                    with self._sending:
+                        send_head(link, outcome, head.lease, version, len(tray.bytes))
+                        send_bytes(link, tray.bytes)
+                        drain(link)
+                    link.settimeout(None)
             except (OSError, StashError):
                 raise
             except (
@@ -327,22 +348,6 @@ class ShardServer:
                 yield tray
             finally:
                 self._free.append(tray)
-
-    def _answer(self, link: socket.socket, head: FrameHead, tray: TensorBuffer) -> None:
-        outcome = FrameKind.PARAMETERS
-        link.settimeout(STALL_SECONDS)
-        if head.message is FrameKind.PUSH:
-            with self._receiving:
-                send_head(link, FrameKind.SEND, head.lease, head.version)
-                receive_tray(link, head, tray)
-            outcome, version = self._shard.apply_gradients(head.lease, tray, tray)
-        else:
-            version = self._shard.copy_parameters(tray)
-        with self._sending:
-            send_head(link, outcome, head.lease, version, len(tray.bytes))
-            send_bytes(link, tray.bytes)
-            drain(link)
-        link.settimeout(None)
 
 
 def assemble_model(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:

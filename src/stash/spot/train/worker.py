@@ -12,9 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -31,46 +30,19 @@ from stash.spot.train.frames import (
     send_head,
     tune_link,
 )
-from stash.spot.train.ledger import DataLease
+from stash.spot.train.ledger import DataLease, UpdateReport
+from stash.spot.train.run_orders import Address
 from stash.spot.train.samples import LeaseFeed, move_batch
 from stash.spot.train.server import build_model, list_parts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from stash.spot.train.coordinator import Coordinator
 
-Address = tuple[str, int]
+
 _CONNECT_SECONDS = 5.0
 _BETWEEN_TRIES = 0.5
-
-
-@dataclass(frozen=True)
-class UpdateReport:
-    """What became of a lease."""
-
-    lease: DataLease
-    applied: bool
-    """By every server, now or before."""
-    refused: bool
-    """By a server that had part of it: the lease has to be cut again."""
-    loss: float
-    staleness: int
-    """Updates that others made between reading the parameters and this one's turn; of the server with most."""
-    finite: bool = True
-    """``False``: the loss, or a gradient, was infinite or no number, and no server got it."""
-
-
-class CoordinatorClient(Protocol):
-    """What a worker asks of the coordinator."""
-
-    def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
-        """Waits until the worker may go on; ``None`` means that it has to end."""
-
-    def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
-        """The leases that the worker is given next, unless they are taken back, at most so many."""
-
-    def servers(self) -> tuple[Address, ...]:
-        """Waits until all servers have an address; none of them when the training is over."""
 
 
 class ServerLinks:
@@ -150,7 +122,8 @@ class Trainer:
     ) -> None:
         """``batch``: samples of a lease, which ``devices`` share; without any the processor has all of them."""
         self._devices = tuple(devices) or (torch.device("cpu"),)
-        self._job, self.feed = job, LeaseFeed(job, math.ceil(batch / len(self._devices)))
+        self._job = job
+        self.feed = LeaseFeed(job, math.ceil(batch / len(self._devices)))
         self._models = [build_model(job) for _ in self._devices]
         named = list_parts(self._models[0], servers)
         for model, device in zip(self._models, self._devices, strict=True):
@@ -224,9 +197,10 @@ def devices_here(gpus: int) -> list[torch.device]:
     return [torch.device("cuda", number) for number in range(min(gpus, torch.cuda.device_count()))]
 
 
-def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, secret: bytes) -> int:
+def work(name: str, trainer: Trainer, coordinator: Coordinator, secret: bytes) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
-    done, report = 0, None
+    done = 0
+    report = None
     for links in _connections(trainer, coordinator, secret, name):
         try:
             trainer.load(links.pull())
@@ -256,7 +230,7 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, secret: by
 
 
 def _connections(
-    trainer: Trainer, coordinator: CoordinatorClient, secret: bytes, name: str
+    trainer: Trainer, coordinator: Coordinator, secret: bytes, name: str
 ) -> Iterator[ServerLinks]:
     """Connections to the servers wherever they are now, new ones whenever the last are of no use; until the end."""
     while addresses := coordinator.servers():

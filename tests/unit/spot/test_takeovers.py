@@ -1,8 +1,8 @@
-"""What a run's rows say of its fleets and of who took over."""
+"""What a run's rows say of who took over."""
 
 import pytest
 
-from stash.spot.model.stretches import outages, stretches, takeovers
+from stash.spot.emulate.takeovers import takeovers
 from stash.spot.run_records import SpotEvent, SpotUpdates
 
 
@@ -20,36 +20,6 @@ def _updates(*workers):
         staleness=ones,
         loss=tuple(None for _ in rows),
     )
-
-
-TYPES = {"worker1": "a", "worker2": "b"}
-
-
-def test_the_run_is_cut_where_the_fleet_changed():
-    updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 20.0, 1.0))
-    found = stretches(updates, TYPES, [])
-    assert [(each.start, each.stop, each.workers) for each in found] == [
-        (0.0, 20.0, {"a": 1, "b": 1}),
-        (20.0, 40.0, {"a": 1}),
-    ]
-    assert [each.observed_rate for each in found] == pytest.approx([3.0, 2.0])
-
-
-def test_times_without_a_server_and_too_few_updates_are_left_out():
-    updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 1.0, 1.0))
-    found = stretches(updates, TYPES, [(10.0, 15.0)])
-    assert [(each.start, each.stop) for each in found] == [(1.0, 10.0), (15.0, 40.0)]
-    assert found[0].predicted is None
-
-
-def test_an_outage_lasts_until_the_successor_is_there_or_to_the_end():
-    events = [
-        SpotEvent(at=1.0, what="server joined", who="server1"),
-        SpotEvent(at=5.0, what="server lost", who="server1"),
-        SpotEvent(at=9.0, what="server joined", who="server2"),
-        SpotEvent(at=20.0, what="server lost", who="server2"),
-    ]
-    assert outages(events, 30.0) == [(5.0, 9.0), (20.0, 30.0)]
 
 
 def test_takeovers_tell_who_was_told_from_who_was_missed():
