@@ -121,7 +121,9 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     if options.probe is not None:  # one of other machines is refused before a minute is spent
         probed = load_probe(options.probe)
         here = socket.gethostname()
-        what = f"not of this machine ({here}); probe this one with `stash probe -o {here}.host.json`"
+        what = (
+            f"not of this machine ({here}); probe this one with `stash probe -o {here}.host.json`"
+        )
         check_probed(probed, str(options.probe), (here,), what)
     where = resolve_cluster(options, ranks=chosen.is_zoo_workload)
     if where.is_inherited and stands_alone(os.environ):

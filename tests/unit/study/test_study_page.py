@@ -13,8 +13,7 @@ from stash.core.intervals import Interval
 from stash.core.units import format_seconds
 from stash.study.figures import make_matrix
 from stash.study.page import page, whole_table
-from stash.study.results import StudyResult, find_twins, make_results
-from stash.study.status import StudyReading
+from stash.study.results import find_twins, make_results
 from stash.ui.charts.chart import Grid
 from stash.ui.charts.svg import draw_svg
 from stash.ui.html import render
