@@ -22,6 +22,8 @@ from stash.schedule.records import Floats, LabCluster, QueuedJob, WholeNumbers
 CAUSES = ("moves", "spreading", "fragmentation", "idle")
 ROUND = 360.0
 """Seconds."""
+_LIMIT = 200.0
+"""Times the work that there is: a run beyond that would not end."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,9 @@ class ScheduleRun:
         self.objectives: list[float] = []
         self.unplaced = 0
         """Times that a gang had its turn and found no place."""
+        alone = self.left / self.packed.max(axis=1)
+        work = float((self.gpus * alone).sum() / cluster.gpus + alone.max(initial=0))
+        self.last = float(self.submit.max(initial=0.0)) + _LIMIT * work
 
     # Time and accounts
 
@@ -122,6 +127,11 @@ class ScheduleRun:
             wanted = any(self.packed[job, kind] > 0 for job in self.waiting)
             self.lost["fragmentation" if wanted else "idle"][kind] += (to - self.now) * unused
         self.now = to
+        if to > self.last:
+            raise UserError(
+                f"{self.policy.name} has not finished after {to / 3600:,.0f} h of simulated time, {_LIMIT:.0f} times "
+                "the work that there is: it starves a job; choose another policy"
+            )
 
     def start(self, job: int, kind: int) -> None:
         """Give a waiting job its GPUs where it fits at a known rate; else it waits."""

@@ -39,6 +39,13 @@ def test_a_preempted_job_pays_its_restart():
     assert found.productive.sum() == 150
 
 
+def test_jobs_that_take_turns_faster_than_they_restart_end_with_a_sentence():
+    slow = matrix({("m", 1, "V"): 1.0}, restart=50.0)
+    jobs = [job("a", 100), job("b", 100)]
+    with pytest.raises(UserError, match=r"max-min has not finished after .* it starves a job"):
+        simulate(jobs, cluster(V=(1,)), slow, POLICIES["max-min"], TWENTY)
+
+
 def test_a_finish_frees_its_gpus_at_once():
     jobs = [job("a", 30), job("b", 30)]
     exact = simulate(jobs, cluster(V=(1,)), ONE, POLICIES["max-min"], 100.0)
