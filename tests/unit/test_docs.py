@@ -26,11 +26,13 @@ from documentation import (
     run,
     sessions,
 )
+from forecast_profiles import gpu_job
 
 import stash
 from bench.docs import format as formats
 from bench.docs import options as reference
 from bench.docs import pictures, site
+from stash.core.artefact import load
 from stash.core.ladder import NAMES, STALLS
 from stash.ui.arguments import find_strays, split_command, value_takers
 
@@ -41,6 +43,8 @@ ANYTHING = "…"
 """A line of this in a console block stands for any lines of output."""
 MOST_PAGES, MOST_WORDS, MOST_WORDS_ON_SITE, MOST_WORDS_OF_README = 50, 36_500, 30_000, 600
 """What is longer is read by nobody. All words are those of docs/ and the README; the site leaves decisions out."""
+GUIDE_WORDS = range(300, 801)
+"""Of a guide: one task, tables and commands included."""
 
 
 def rewrite():
@@ -65,6 +69,26 @@ def test_pages_show_commands_and_examples_at_all():
 def test_commands_that_only_print_run_as_shown():
     shown = sorted({command.text for command in commands() if RUNNABLE.match(command.text)})
     assert [line for line in shown if run(line).startswith("exit code") or not run(line)] == []
+
+
+def test_pages_for_users_need_no_file_of_the_tests():
+    """What a reader is to type or to load is in the package, the examples or the docs."""
+    for name, text in PAGES.items():
+        if name != "CONTRIBUTING.md" and "decisions" not in name:
+            assert [
+                body for _, body in FENCE.findall(text) if re.search(r"\btests[/.]", body)
+            ] == [], name
+
+
+def test_profiles_of_the_pages_are_those_that_tests_know():
+    folder = ROOT / "docs" / "profiles"
+    assert (folder / "resnet18.stash.json").read_text() == (
+        ROOT / "tests/golden/one-node.stash.json"
+    ).read_text()
+    known = gpu_job()
+    assert (
+        load(folder / "resnet50.stash.json").model_copy(update={"created": known.created}) == known
+    )
 
 
 def test_output_shown_is_the_output():
@@ -158,6 +182,31 @@ def test_every_page_is_on_the_map_and_on_the_site_or_left_out_of_it():
     assert tuple(f"docs/{name}" for name in left_out) == site.OFF_SITE
 
 
+def test_guides_are_one_task_each():
+    sizes = {
+        page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/how-to/")
+    }
+    assert {page: size for page, size in sizes.items() if size not in GUIDE_WORDS} == {}
+
+
+def test_guides_that_a_picture_explains_have_one():
+    shown = (
+        "own-script",
+        "make-it-faster",
+        "watch",
+        "compare",
+        "what-if",
+        "large-models",
+        "share-a-report",
+    )
+    pages = ["docs/tutorial.md", "docs/index.md", *(f"docs/how-to/{name}.md" for name in shown)]
+    assert [
+        page
+        for page in pages
+        if not re.search(r"^!\[[^\]]{20,}\]\(\S+\)$", PAGES[page], re.MULTILINE)
+    ] == []
+
+
 def test_pictures_are_those_that_the_command_draws_and_small():
     drawn = pictures.list_pictures()
     for name in ("idea", "epoch"):
@@ -167,6 +216,17 @@ def test_pictures_are_those_that_the_command_draws_and_small():
     kept = {path.stem: path.stat().st_size for path in pictures.PICTURES.glob("*.svg")}
     assert set(drawn) <= set(kept)
     assert {name: size for name, size in kept.items() if size > pictures.MOST_BYTES} == {}
+
+
+def test_every_how_to_begins_with_its_command():
+    pages = {
+        page: text.partition("\n## ")[0]
+        for page, text in PAGES.items()
+        if page.startswith("docs/how-to/")
+    }
+    assert [
+        page for page, opening in pages.items() if not re.search(r"^# .+\n\n```bash\n", opening)
+    ] == []
 
 
 def test_pages_stay_short():
@@ -183,6 +243,28 @@ def test_pages_stay_short():
     assert sum(sizes[page] for page in on_site) <= MOST_WORDS_ON_SITE
     assert len(PAGES["README.md"].split()) <= MOST_WORDS_OF_README
     assert [page for page, text in PAGES.items() if "<details" in text] == []
+
+
+def test_readme_shows_an_epoch_of_the_profile_that_is_kept():
+    """That it is what the command prints, another test says, of every console block."""
+    (shown,) = [session.text for session in sessions() if session.page == "README.md"]
+    assert shown.startswith("stash show docs/pictures/train.stash.json\n")
+    assert re.search(r"^  epoch  +[\d.,]+ (s|ms|us) +100\.0%$", shown, re.MULTILINE)
+    assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", shown, re.MULTILINE)
+
+
+def test_no_moment_of_the_readmes_first_picture_is_an_empty_box():
+    picture = (ROOT / "docs/pictures/profile.svg").read_text()
+    frames = re.findall(r'<g id="f\d+">(.*?)</g>', picture, re.DOTALL)
+    assert len(frames) > 1
+    assert all(len(re.findall(r">[^<]*\w[^<]*</text>", frame)) > 5 for frame in frames)
+    assert re.search(r"@keyframes f0\{0%\{visibility:hidden\}0\.00%\{visibility:visible\}", picture)
+
+
+def test_links_of_the_readme_work_on_another_page_that_shows_it():
+    links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", PAGES["README.md"]))
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
 def test_pages_named_in_the_source_are_there():
@@ -268,6 +350,11 @@ def test_links_out_of_the_documentation_lead_to_the_repository():
     )
 
 
+def test_generated_parts_of_pages_are_filled_in():
+    marks = {mark for text in PAGES.values() for mark in site.MARK.findall(text)}
+    assert marks == set(site.GENERATED)
+
+
 def test_anchors_of_the_site_are_those_of_github():
     assert site.anchor("`stash compare`, `check`, and more") == "stash-compare-check-and-more"
     assert site.anchor("The paper's percentages: G & P") == "the-papers-percentages-g--p"
@@ -302,3 +389,9 @@ def test_documents_that_the_reference_has_are_on_the_page_of_formats():
 
 if __name__ == "__main__":
     rewrite()
+
+
+def test_every_option_stands_in_a_page_that_people_wrote():
+    assert reference.find_undocumented(ROOT) == [], (
+        "explain each in a page of docs/, in a few words, or remove it"
+    )
