@@ -38,10 +38,10 @@ def test_modules_load_no_library_that_they_can_do_without():
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        (("show", "tests/golden/one-node.stash.json"), 120),  # with the energy of a step
+        (("show", "tests/golden/one-node.stash.json"), 121),  # with the energy of a step
         (
             ("profile", "--dry-run", "examples/ddp.py"),
-            83,
+            84,
         ),  # nothing that judges: it is loaded once the script runs
     ],
 )

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 TABLE = re.compile(r"(<!-- listeners: .*? -->\n)(.*?)(<!-- /listeners -->)", re.DOTALL)
 OPENS = re.compile(
-    r"(?<!def )\b(create_server|bound|listen)\((?!self|\)|wanted)"
+    r"(?<!def )\b(create_server|bind_listener|bound|listen)\((?!self|\)|wanted)"
     r"|\.listen\(\)|\.bind\(\(|\.bind\(f\"|is_master=True|\bhand_over\("
 )
 """How a socket comes to listen here; other things that are bound or listened to have other arguments."""

@@ -151,7 +151,7 @@ def _add_other_batches(
 ) -> StepTimes:
     """Compute is what the ranks take in the mean, where their batches differ: ``longest`` has the rungs that show it.
 
-    By chance the leader's batches are longer or shorter than the others', in every round anew. Where all ranks train
+    By chance the leader's batches are longer or shorter than the others', in every round. Where all ranks train
     the batches of a round side by side, the mean over the ranks varies far less than the leader's step.
     """
     beside = next((name for name in raw.rungs if any(key[1] == name for key in longest)), None)

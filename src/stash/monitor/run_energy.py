@@ -30,10 +30,10 @@ def run_energy(record: RunRecord) -> RunEnergy | None:
     """``None`` where nothing was counted, or windows do not hold all of the run's machines (more than 8)."""
     watts: list[dict[EnergyPart, float]] = []  # of all machines together, what all of them tell
     for window in record.windows:
-        told = [each.watts for each in window.machines]
-        is_whole = len(told) >= record.header.nodes
-        parts = set.intersection(*map(set, told)) if is_whole else set()
-        watts.append({part: math.fsum(each[part] for each in told) for part in sorted(parts)})
+        watts_of = [each.watts for each in window.machines]
+        is_whole = len(watts_of) >= record.header.nodes
+        parts = set.intersection(*map(set, watts_of)) if is_whole else set()
+        watts.append({part: math.fsum(each[part] for each in watts_of) for part in sorted(parts)})
     most = sorted({part for each in watts for part in each})
     rows = zip(record.windows, watts, strict=True)
     known = [(window, each) for window, each in rows if most and sorted(each) == most]

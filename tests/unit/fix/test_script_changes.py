@@ -24,7 +24,7 @@ from stash.fix.space import propose_changes
 from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of
 from stash.measure.agent.wraps.trial_changes import fingerprint_batch
-from stash.measure.agent.wraps.trial_settings import Late
+from stash.measure.agent.wraps.trial_settings import LaterValues
 
 
 class Samples:
@@ -356,7 +356,7 @@ def test_item_is_free_on_cpus_and_late_on_gpus():
 
 def test_a_late_number_is_the_one_of_the_step_before():
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
-    late = Late(lambda: event)
+    late = LaterValues(lambda: event)
     loss = torch.tensor([1.0])
     given = []
     for value in (1.0, 2.0, 3.0):

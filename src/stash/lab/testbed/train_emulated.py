@@ -64,7 +64,7 @@ def delay_at(faults: Sequence[Fault], rank: int, what: str, step: int) -> float:
     )
 
 
-class Samples(Dataset[Tensor]):
+class EmulatedSamples(Dataset[Tensor]):
     """Samples that take a set time to make; from files, if there are any, which take longer when not cached."""
 
     def __init__(
@@ -225,7 +225,9 @@ def make_loader(emulation: Emulation, options: argparse.Namespace, rank: int) ->
     def late(made: int) -> float:
         return delay_at(options.fault, rank, "prep", made * share // options.accumulate)
 
-    data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files, late)
+    data = EmulatedSamples(
+        emulation, options.batch, EPOCH_BATCHES * options.batch * world, files, late
+    )
     sampler: DistributedSampler[Tensor] = DistributedSampler(data, world, rank, drop_last=True)
     return DataLoader(
         data,

@@ -1,6 +1,6 @@
 """One TCP stream from one network namespace to another, timed at the receiver; a program of its own.
 
-Run as ``python transfer.py '[[SOURCE, TARGET, ADDRESS, SECONDS, BYTES]]'``, fields of a ``Stream``; prints a list of
+Run as ``python transfer.py '[[SOURCE, TARGET, ADDRESS, SECONDS, BYTES]]'``, fields of a ``LinkStream``; prints a list of
 payload rates in bytes per second, 0 where nothing arrived. Knows nothing of what was asked.
 """
 
@@ -20,7 +20,7 @@ _CLONE_NEWNET = 0x40000000
 _SILENCE = 3.0
 
 
-class Stream(NamedTuple):
+class LinkStream(NamedTuple):
     """One stream to time."""
 
     source: str
@@ -44,7 +44,7 @@ def enter(namespace: str) -> None:
         os.close(descriptor)
 
 
-def measure_transfer(stream: Stream) -> float:
+def measure_transfer(stream: LinkStream) -> float:
     """Payload bytes per second over the stream's seconds."""
     enter(stream.target)
     with socket.socket() as listener:
@@ -92,4 +92,4 @@ def _receive(receiver: socket.socket, seconds: float, skip: int) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps([measure_transfer(Stream(*each)) for each in json.loads(sys.argv[1])]))
+    print(json.dumps([measure_transfer(LinkStream(*each)) for each in json.loads(sys.argv[1])]))

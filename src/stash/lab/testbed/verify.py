@@ -91,7 +91,7 @@ def list_links(topology: Topology) -> list[ShapedLink]:
     ]
 
 
-def stream_of(link: ShapedLink, owner: Owner) -> transfer.Stream:
+def stream_of(link: ShapedLink, owner: Owner) -> transfer.LinkStream:
     """The stream that proves a link."""
     switch, own = (f"/run/netns/{name}" for name in (owner.switch, owner.host(link.node)))
     source, target, where = {
@@ -100,7 +100,7 @@ def stream_of(link: ShapedLink, owner: Owner) -> transfer.Stream:
         "both": (own, own, "127.0.0.1"),
     }[link.direction]
     seconds = min(_MAX_SECONDS, max(_SECONDS, _SEGMENTS / link.asked))
-    return transfer.Stream(source, target, where, seconds, 2 * link.burst_bytes)
+    return transfer.LinkStream(source, target, where, seconds, 2 * link.burst_bytes)
 
 
 def verify_links(topology: Topology, owner: Owner) -> tuple[ShapedLink, ...]:

@@ -235,10 +235,10 @@ class Peers:
             self._caller = threading.Thread(target=self._call, args=(meeting,), daemon=True)
             self._caller.start()
             self._caller.join(_PAUSE)
-        self.hear()
+        self.receive_signs()
         self._send(Word(self._own, self._node))
 
-    def hear(self) -> None:
+    def receive_signs(self) -> None:
         """Take what the others have sent."""
         for line in list(self._lines):
             try:

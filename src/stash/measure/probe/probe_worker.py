@@ -50,8 +50,8 @@ from stash.measure.probe.team import AbsentError, Team, join
 M = TypeVar("M", bound=Record)
 
 
-Measured = Copy | DiskRead | Exchange | PartFigure | PartState | Stream | Unmeasured
-Found = Sequence[Measured]
+ProbePart = Copy | DiskRead | Exchange | PartFigure | PartState | Stream | Unmeasured
+Found = Sequence[ProbePart]
 _KINDS: dict[str, type[Record]] = {
     "copies": Copy,
     "exchanges": Exchange,
@@ -94,7 +94,7 @@ class Agreement(Record):
     products: tuple[Product, ...] = ()
 
 
-class Report(Record):
+class NodeReport(Record):
     """What one node has found so far, and its steal time."""
 
     links: Links
@@ -132,7 +132,7 @@ def sort_links(found: Found, elapsed: float) -> Links:
 def make_probe(
     orders: ProbeOrders,
     hosts: Sequence[Host],
-    reports: Sequence[Report],
+    reports: Sequence[NodeReport],
     left: Sequence[str],
     elapsed: float,
 ) -> Probe:
@@ -171,10 +171,10 @@ class Run:
         self.free_bytes = psutil.virtual_memory().available
         self.devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         self.gpu_users = computing_parts.gpu_users(self.devices) if team.leads else {}
-        self.found: list[Measured] = []
+        self.found: list[ProbePart] = []
         self.hosts: list[Host] = []
         """Of all nodes; this and ``reports`` at rank 0."""
-        self.reports: list[Report] = []
+        self.reports: list[NodeReport] = []
 
     def run_parts(self) -> None:
         """All parts; raises AbsentError where it makes no sense to go on."""
@@ -220,7 +220,7 @@ class Run:
             for node in range(team.nodes):
                 text = team.wait_for(f"host/{node}", _GRACE)
                 self.hosts.append(_parse_record(node, Host, text))
-                self.reports.append(Report(links=sort_links((), 0.0)))
+                self.reports.append(NodeReport(links=sort_links((), 0.0)))
             self._save(orders.parts, 0.0)
 
     def _note_progress(self, what: str) -> None:
@@ -234,7 +234,7 @@ class Run:
         """Publish what this node found for rank 0, or, on rank 0, take what all of them did."""
         team, elapsed = self.team, time.monotonic() - self.began
         steal = counters.activity_since(self.before).steal
-        own = Report(links=sort_links(self.found, elapsed), steal=steal)
+        own = NodeReport(links=sort_links(self.found, elapsed), steal=steal)
         if team.rank > 0:
             team.publish(f"found/{part}/{team.node}", own.model_dump_json())
             return
@@ -245,12 +245,12 @@ class Run:
                 if team.lost is not None:
                     raise AbsentError(team.lost)
                 text = team.wait_for(f"found/{part}/{node}", patience)
-                self.reports[node] = _parse_record(node, Report, text)
+                self.reports[node] = _parse_record(node, NodeReport, text)
             except AbsentError:
                 team.give_up(why)
                 last = self.reports[node].links
                 skipped = (*last.skipped, Unmeasured(link=part, why=why))
-                self.reports[node] = Report(links=last.model_copy(update={"skipped": skipped}))
+                self.reports[node] = NodeReport(links=last.model_copy(update={"skipped": skipped}))
         self._save(self.orders.parts[self.orders.parts.index(part) + 1 :], elapsed)
 
     def _measure_part(self, part: str, seconds: float) -> Found:

@@ -43,7 +43,7 @@ HELD = "held."
 """How the names of the files begin in which workers list what they keep open or mapped."""
 
 
-Mark = Literal["extra", "finished", "exiting"]
+MarkName = Literal["extra", "finished", "exiting"]
 """What an empty file named so says of a process: it trains besides those that are measured; it has done its part, and
 waits inside its script to be ended; it has come to its own end, and waits there."""
 
@@ -120,11 +120,11 @@ class RunFolder:
         """Tracebacks, the earliest first."""
         return sorted(self.path.glob("crash.*"))
 
-    def mark(self, what: Mark) -> None:
+    def mark(self, what: MarkName) -> None:
         """Leave the file that says so of this process."""
         (self.path / f"{what}.{os.getpid()}").touch()
 
-    def list_marked(self, what: Mark) -> dict[int, float]:
+    def list_marked(self, what: MarkName) -> dict[int, float]:
         """The processes that said so, and when (Unix time)."""
         return {int(path.suffix[1:]): path.stat().st_mtime for path in self.path.glob(f"{what}.*")}
 

@@ -28,7 +28,7 @@ def test_reading_what_is_not_cached_takes_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(
         train_emulated, "_read_cached", lambda file: os.fstat(file).st_ino not in cold
     )
-    samples = train_emulated.Samples(emulation, 4, 0, paths)
+    samples = train_emulated.EmulatedSamples(emulation, 4, 0, paths)
     clock = Clock()
     monkeypatch.setattr(train_emulated, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
     assert len(samples.__getitems__([0, 1, 2, 3])) == 4
@@ -42,7 +42,9 @@ def test_what_a_watch_on_opened_files_takes_is_not_made_up_for(tmp_path, monkeyp
     path = tmp_path / "sample"
     path.write_bytes(b"x" * 5000)
     layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
-    samples = train_emulated.Samples(Emulation(layers=(layer,), prep_seconds=0.02), 1, 0, [path])
+    samples = train_emulated.EmulatedSamples(
+        Emulation(layers=(layer,), prep_seconds=0.02), 1, 0, [path]
+    )
     clock = Clock()
     monkeypatch.setattr(train_emulated, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
 

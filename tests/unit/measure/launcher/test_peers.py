@@ -38,20 +38,20 @@ class Job:
             assert self.meeting.write_meeting(own)
 
     def greet(self, *nodes):
-        """These nodes' launchers send and hear, node 0 last: until it has heard each of the others now."""
+        """These nodes' launchers send and receive, node 0 last: until it has a sign of each of the others now."""
         others = [node for node in nodes if node > 0]
 
         def have_met():
             for node in sorted(nodes, reverse=True):
                 self.peers[node].greet()
-            heard = [peer.node for peer in self.peers[0]._peers.values() if self.is_now(peer)]
+            alive = [peer.node for peer in self.peers[0]._peers.values() if self.is_now(peer)]
             hears = [any(map(self.is_now, self.peers[node]._peers.values())) for node in others]
-            return 0 not in nodes or (set(others) <= set(heard) and all(hears))
+            return 0 not in nodes or (set(others) <= set(alive) and all(hears))
 
         until(have_met)
         time.sleep(0.1)  # for what is still on its way
         for node in nodes:
-            self.peers[node].hear()
+            self.peers[node].receive_signs()
 
     def is_now(self, peer):
         return peer.seen == self.clock.now

@@ -8,7 +8,7 @@ from torch.distributed import HashStore
 from stash.core.records.host import Host, Stream, Timing
 from stash.measure.probe import probe_worker
 from stash.measure.probe.probe_orders import ProbeOrders
-from stash.measure.probe.probe_worker import Report, make_probe, sort_links
+from stash.measure.probe.probe_worker import NodeReport, make_probe, sort_links
 from stash.measure.probe.team import AbsentError, Team
 
 OWN = ProbeOrders("folder", "scratch", 45.0)
@@ -48,8 +48,8 @@ def test_what_no_node_0_says_is_refused(text):
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured():
     stream = Stream(source=0, target=1, flows=1, timings=(Timing(bytes=1, seconds=(1.0,)),))
     reports = [
-        Report(links=sort_links([], 1.0), steal=0.1),
-        Report(links=sort_links([stream], 1.0)),
+        NodeReport(links=sort_links([], 1.0), steal=0.1),
+        NodeReport(links=sort_links([stream], 1.0)),
     ]
     hosts = [Host(hostname="a"), Host(hostname="b")]
     probe = make_probe(OWN, hosts, reports, ["exchanges"], 2.0)

@@ -205,8 +205,8 @@ class BlockRunner:
                 evidence = evidence_of(tally)
                 block, busy = self._add_counts(tally.sum_counters(), block, evidence)
                 tally.set_mode(IDLE)
-        told = tuple(Payload.pack(message) for message in beside if message is not None)
-        return BlockReport(Payload.pack(block), block.seconds, evidence, busy, told)
+        messages = tuple(Payload.pack(message) for message in beside if message is not None)
+        return BlockReport(Payload.pack(block), block.seconds, evidence, busy, messages)
 
     def _add_counts(
         self, totals: Mapping[str, int], block: Block, found: CacheEvidence

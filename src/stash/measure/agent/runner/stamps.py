@@ -191,9 +191,9 @@ class FollowedThread:
         return cls(get_ident(), queue, helpers, ExchangeWindows(helpers))
 
 
-Told: TypeAlias = tuple[ThreadEvent, float, float, Any]
+StampedEvent: TypeAlias = tuple[ThreadEvent, float, float, Any]
 """An event, when it was, the thread's delay by then, and what comes with it."""
-_MOST_TOLD, _MOST_OF_STEPS = 50_000, 2000
+_MOST_EVENTS, _MOST_OF_STEPS = 50_000, 2000
 """Events that are kept until somebody asks what they make of steps; the latter at a step's end, after which time is
 no step's."""
 
@@ -213,7 +213,7 @@ class Stamps:
     """Stamps the steps of the thread that makes this object, by a table of ``stages``, and leaves them in its ring.
 
     A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.sample``).
-    A ``ring`` that is given has somebody who reads it at any time, and a device's queue is told of each boundary at
+    A ``ring`` that is given has somebody who reads it at any time, and a device's queue gets each boundary at
     once. Else events are only kept, and what they make of steps is found out when a block is over.
     """
 
@@ -225,7 +225,7 @@ class Stamps:
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
         self._live = None if ring is None else ring.live
-        self._told: list[Told] = []
+        self._events: list[StampedEvent] = []
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
@@ -293,11 +293,11 @@ class Stamps:
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        queue, told = self.followed.queue, self._told
+        queue, events = self.followed.queue, self._events
         if now - queue.read_at > HOLDS and DELAY_READ[event]:
             queue.sample(now)
         if event is ThreadEvent.STEP_ENDED:
-            if len(told) > _MOST_OF_STEPS:
+            if len(events) > _MOST_OF_STEPS:
                 self._fold()
             about = self._count_step(now)
         elif event is ThreadEvent.BACKWARD_ENDED and self._handles:
@@ -308,9 +308,9 @@ class Stamps:
             if about.steps != self.steps:
                 return
             about = about.marks
-        told.append((event, now, queue.latest, about))
+        events.append((event, now, queue.latest, about))
         is_kept = self._device is None and self._live is None and not self.observers
-        if not is_kept or len(told) > _MOST_TOLD:
+        if not is_kept or len(events) > _MOST_EVENTS:
             self._fold()
 
     def _count_step(self, now: float) -> tuple[int, float, bool]:
@@ -323,10 +323,10 @@ class Stamps:
         return self.steps, switches, bool(self._handles)
 
     def _fold(self) -> None:
-        """Find out what the events that were told make of steps."""
-        told, step = self._told.copy(), self._step
-        self._told.clear()
-        for event, now, delay, about in told:
+        """Find out what the events that came make of steps."""
+        events, step = self._events.copy(), self._step
+        self._events.clear()
+        for event, now, delay, about in events:
             if event is ThreadEvent.STEP_ENDED:
                 # what follows until ``STEP_BEGINS`` is Stash's own work
                 self._write_row(about, step.end(now, delay))

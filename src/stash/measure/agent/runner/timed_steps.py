@@ -95,8 +95,8 @@ def time_steps(
     waited, counting, trying, served, telling, saving = zip(*taken, strict=True)
     counting = own = without_preemption(counting)
     if not rank.clock.runs_ahead:  # else handing out batches costs a step no time
-        told = without_preemption([*map(operator.add, telling, trying)])
-        own = tuple(map(operator.add, counting, told))
+        own_work = without_preemption([*map(operator.add, telling, trying)])
+        own = tuple(map(operator.add, counting, own_work))
     lengths = _step_lengths(rank, clock, stamped, own)
     if stamps.sees_delays:
         paused = [*map(operator.add, clock.pauses, saving)]

@@ -1,7 +1,7 @@
 """What a watched rank does beside stamping: bring watchers together, trace steps, count collectives, tell lines.
 
 A duty is a generator that each step of the job resumes until its next ``yield``. One that is closed, since nothing is
-stamped for a while, takes away what it put in place; it begins anew when stamping goes on.
+stamped for a while, takes away what it put in place; it begins again when stamping goes on.
 
 Watchers meet as launchers do: each says where it can be reached, and the ranks carry the invitation of node 0's to
 the others, through the store that the job's ranks met at.
@@ -21,7 +21,7 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -74,7 +74,7 @@ _RECORDERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _RECORDER_SECONDS = 1.0
 _LOOKS_EVERY = 30
 """Samples between two looks at the recorder: copying its entries takes milliseconds."""
-Duty: TypeAlias = Callable[[], Iterator[None]]
+Duty: TypeAlias = Callable[[], Generator[None, None, None]]
 """Begins it."""
 
 
@@ -82,7 +82,7 @@ class Duties:
     """Those of one rank; what is through is not begun again."""
 
     def __init__(self) -> None:
-        self._under_way: dict[Duty, Iterator[None]] = {}
+        self._under_way: dict[Duty, Generator[None, None, None]] = {}
 
     def add(self, duty: Duty) -> None:
         """Begin it now."""
@@ -101,7 +101,9 @@ class Duties:
     def rest(self) -> None:
         """Nothing is stamped for a while, or any more."""
         for under_way in self._under_way.values():
-            under_way.close()  # type: ignore[attr-defined]
+            # the one that runs asks for this, and is at its end
+            if not under_way.gi_running:  # type: ignore[attr-defined]
+                under_way.close()
 
     def go_on(self) -> None:
         """It is again, from the step on that begins now."""
@@ -109,14 +111,15 @@ class Duties:
             self.add(duty)
 
 
-def _pass_seconds(seconds: float) -> Iterator[None]:
-    """Steps, until so many seconds are over."""
+def _pass_seconds(seconds: float) -> Generator[None, None, None]:
+    """Steps, one at least, until so many seconds are over."""
     until = time.perf_counter() + seconds
+    yield
     while time.perf_counter() < until:
         yield
 
 
-def bring_watchers_together(folder: Path, node: int) -> Iterator[None]:
+def bring_watchers_together(folder: Path, node: int) -> Generator[None, None, None]:
     """Local rank 0's part in it; no question waits for another node."""
     own = RunFolder(folder)
     Neighbours(node, own_address()).write(own)
@@ -133,14 +136,14 @@ def bring_watchers_together(folder: Path, node: int) -> Iterator[None]:
             return
 
 
-def follow_copies(copies: BatchCopies) -> Iterator[None]:
+def follow_copies(copies: BatchCopies) -> Generator[None, None, None]:
     """Copies to the device are told of, of the stream that steps end in."""
     while True:
         yield
         copies.step_ends()
 
 
-def look_for_models(stamps: Stamps, sees_loader: Callable[[], bool]) -> Iterator[None]:
+def look_for_models(stamps: Stamps, sees_loader: Callable[[], bool]) -> Generator[None, None, None]:
     """Where no loader is seen, as ``sees_loader()`` says, learn in one step which models it calls."""
     first = stamps.steps
     for at in _LOOKS_AT:
@@ -157,7 +160,7 @@ def look_for_models(stamps: Stamps, sees_loader: Callable[[], bool]) -> Iterator
             return
 
 
-def number_steps(stamps: Stamps) -> Iterator[None]:
+def number_steps(stamps: Stamps) -> Generator[None, None, None]:
     """Groups have counted as many collectives on all ranks by the end of a step, which tells its number."""
     before = _count_collectives()
     yield
@@ -165,7 +168,9 @@ def number_steps(stamps: Stamps) -> Iterator[None]:
     stamps.count_from(round(issued / max(1, issued - before)))
 
 
-def follow_gradients(stamps: Stamps, parameters: Callable[[], Iterable[Any]]) -> Iterator[None]:
+def follow_gradients(
+    stamps: Stamps, parameters: Callable[[], Iterable[Any]]
+) -> Generator[None, None, None]:
     """Learn which gradients of ``parameters()`` are the last of a step, and have those followed."""
     last: list[Any] = []
     for steps in itertools.chain(_LEARNS_AFTER, itertools.repeat(_LEARNS_EVERY)):
@@ -190,14 +195,14 @@ def follow_gradients(stamps: Stamps, parameters: Callable[[], Iterable[Any]]) ->
             stamps.follow(last)
 
 
-def look_out_for_watcher(folder: Path, leave: Callable[[], None]) -> Iterator[None]:
+def look_out_for_watcher(folder: Path, leave: Callable[[], None]) -> Generator[None, None, None]:
     """Call ``leave`` once the watcher's ``folder`` is no longer there."""
     while folder.is_dir():
         yield from _pass_seconds(_LOOKOUT_SECONDS)
     leave()
 
 
-def tell_lines(stamps: Stamps, folder: Path, rank: int) -> Iterator[None]:
+def tell_lines(stamps: Stamps, folder: Path, rank: int) -> Generator[None, None, None]:
     """For some seconds: at which lines of the script the training thread is, and for how long in a step."""
     first = stamps.steps
     places = Places(get_ident(), lambda: ROW_OF.get(int(stamps.ring.live[0]), OTHER))
@@ -278,7 +283,7 @@ class _StepCollectives:
         return issued - self._seen - own, issued
 
 
-def sample_collectives(stamps: Stamps) -> Iterator[None]:
+def sample_collectives(stamps: Stamps) -> Generator[None, None, None]:
     """Follow ``stamps`` through single steps, and tell of those collectives that no stamp comes to."""
     samples = 0
     while True:

@@ -167,7 +167,7 @@ def wrap_waits(torch: Any) -> None:
     if not torch.backends.cuda.is_built():
         return
     script.wrap(torch.cuda, "synchronize", _leave_out, "synchronize")
-    script.wrap(torch.Tensor, "item", _wrap_item, Late(torch.cuda.Event))
+    script.wrap(torch.Tensor, "item", _wrap_item, LaterValues(torch.cuda.Event))
     for name in ("to", "cuda"):
         script.wrap(torch.Tensor, name, wrap_copy, torch)
 
@@ -197,7 +197,7 @@ def _leave_out(wait: Any, name: str) -> Any:
     return wrapper
 
 
-def _wrap_item(item: Any, before: Late) -> Any:
+def _wrap_item(item: Any, before: LaterValues) -> Any:
     """``.item()`` of a tensor on a GPU."""
 
     @functools.wraps(item)
@@ -210,7 +210,7 @@ def _wrap_item(item: Any, before: Late) -> Any:
     return wrapper
 
 
-class Late:
+class LaterValues:
     """A number on a device, one call late: a copy is under way while the one before is given."""
 
     def __init__(self, event: Callable[[], Any]) -> None:
