@@ -108,7 +108,12 @@ PROFILES = DocumentFile(
     unpack=_unpack_blocks,
 )
 PROBES = DocumentFile(PROBE, Probe, SCHEMA, migrations=MIGRATIONS)
-load, load_probe = PROFILES.load, PROBES.load
+load_probe = PROBES.load
+
+
+def load(path: str | os.PathLike[str]) -> Profile:
+    """The profile saved at ``path``, of this or any older schema; raises ArtefactError."""
+    return PROFILES.load(path)
 
 
 def _file_of(kind: DocumentKind | None) -> DocumentFile[Any]:

@@ -171,7 +171,10 @@ def _journal(path):
         precision=0.02, budget_seconds=1, rungs=tuple(gathered.rungs), isolated=False, why=""
     )
     made = gathered.profile(
-        settings, Workload(command=("train.py",), name="train.py"), "budget", 1.0
+        Workload(command=("train.py",), name="train.py"),
+        settings=settings,
+        ended="budget",
+        elapsed_seconds=1.0,
     )
     saved = path.with_name("journal.stash.json")
     artefact.save(made, saved)

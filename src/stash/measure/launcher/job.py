@@ -60,6 +60,7 @@ _DISTRIBUTED = re.compile(
 _SPAWNS = re.compile(
     r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\("
 )
+_IMPORTED = re.compile(r"^\s*(?:from|import)\s+\.*([\w.]+)", re.MULTILINE)
 _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
 _HEAD = 256
@@ -289,14 +290,19 @@ def python_of(job: Job) -> str | None:
 
 
 def may_train_on_several(job: Job) -> bool:
-    """Whether a script, started with ranks, might train with them: judged by reading it.
+    """Whether a script, started with ranks, might train with them: judged by reading it and the modules next to it.
 
     Only a hint to the user follows from this; what is started is what was typed.
     """
     if job.kind == "command" or job.name:
         return False
     path = Path(job.target) if job.kind == "script" else _module_path(job.target)
-    text = "" if path is None else _read_source(path)
+    if path is None:
+        return False
+    text = _read_source(path)
+    for name in sorted({*_IMPORTED.findall(text)}):
+        local = path.parent / name.replace(".", "/")
+        text += _read_source(local.with_suffix(".py")) + _read_source(local / "__init__.py")
     return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
 
 

@@ -17,6 +17,7 @@ from torch.utils.data import dataloader
 
 from stash.measure.agent import script
 from stash.measure.agent.data import reads
+from stash.measure.agent.data import tally as the_tally
 from stash.measure.agent.data.tally import Tally, _own
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.stamps import Stamps
@@ -52,6 +53,8 @@ def one_process_after_the_other(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     """A ladder finds nothing that another left in this process, and what it leaves is gone when its test is."""
     monkeypatch.setattr(_own, "tally", None)
     monkeypatch.setattr(_own, "maker", None)
+    monkeypatch.delenv(the_tally.VARIABLE, raising=False)
+    monkeypatch.setattr(reads.mappings, "held_files", list)  # of files that another has mapped
     yield
     if LedgerKeeper._hooked is not None:
         LedgerKeeper._hooked.stop()

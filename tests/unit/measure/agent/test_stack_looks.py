@@ -361,7 +361,14 @@ def test_lines_of_stash_and_of_libraries_are_not_the_script_s(file: str, is_own:
     assert stack_looks.is_own(file) is is_own
 
 
-def test_the_interpreter_changes_hands_sooner_only_while_it_is_looked_and_no_thread_is_the_scripts():
+def test_the_interpreter_changes_hands_sooner_only_while_it_is_looked_and_no_thread_is_the_scripts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Other tests' threads may not have ended.
+    known, list_threads = threading.enumerate(), threading.enumerate
+    monkeypatch.setattr(
+        threading, "enumerate", lambda: [each for each in list_threads() if each not in known]
+    )
     before = sys.getswitchinterval()
     places = Places(threading.get_ident(), lambda: LOOP)
     release = threading.Event()
