@@ -49,13 +49,14 @@ from stash.analysis.step_figures import make_figures
 from stash.analysis.step_times import (
     StepTimes,
     count_samples,
+    explains_rounds,
     find_straggler,
     incomplete_rounds,
     step_matrix,
 )
 from stash.analysis.uncertainty import launch_error, whole_stall
 from stash.core.errors import ArtefactError, StashError
-from stash.core.intervals import Interval
+from stash.core.intervals import Interval, mean_interval
 from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
 from stash.core.rounds import estimate
@@ -153,7 +154,9 @@ def _divide_step(
 
     ``matrix``: what the stalls are differences of.
     """
-    entries, step = estimate(matrix), level(matrix, -1)
+    wanders = not explains_rounds(profile, kept)
+    entries = estimate(matrix, wanders)
+    step = level(matrix, -1) if wanders else mean_interval(matrix[:, -1].tolist())
     seconds = kept.step_seconds if seen is None else sum(entry.value for entry in entries)
     doubts = disturbed.corrections() if disturbed is not None else {}
     if (

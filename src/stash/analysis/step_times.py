@@ -7,6 +7,7 @@ Leaves statistics to ``stash.core.rounds``.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
@@ -125,6 +126,20 @@ UNEQUAL = 0.1
 def has_unequal_batches(profile: Profile) -> bool:
     """Whether the batches that a loader hands out differ in size, as those of sentences do."""
     return any((loader.batch_spread or 0.0) >= UNEQUAL for loader in profile.workload.loaders)
+
+
+_EXPLAINED = 0.5
+"""Of what rounds differ by, from which the sizes of their batches are taken to be why."""
+
+
+def explains_rounds(profile: Profile, times: StepTimes) -> bool:
+    """Whether rounds differ because of the batches that each of them drew, and not by the machine's pace."""
+    steps = [block.steps for block in profile.blocks if block.rung == times.rungs[-1]]
+    if not has_unequal_batches(profile) or len(times.sets) < 2 or not steps:
+        return False
+    sizes = max(loader.batch_spread or 0.0 for loader in profile.workload.loaders)
+    rounds = (times.matrix / times.matrix.mean(axis=0)).mean(axis=1)
+    return sizes / math.sqrt(float(np.median(steps))) >= _EXPLAINED * float(rounds.std(ddof=1))
 
 
 def _longest_of_each_step(profile: Profile) -> dict[BlockKey, float]:

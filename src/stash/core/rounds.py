@@ -20,13 +20,16 @@ MAD_TO_SIGMA = 1.4826
 """Median absolute deviation to standard deviation, for normal noise."""
 
 
-def estimate(matrix: Matrix) -> list[Interval]:
+def estimate(matrix: Matrix, wanders: bool = True) -> list[Interval]:
     """Means in seconds: entry 0 is rung 0's own time, entry i rung i minus rung i−1; they sum to the last rung's.
 
     Entry 0 is no difference, so its interval is a level's (``levels``); those of the others are wider than their
-    differences' by what they would be longer or shorter on a machine slow all along.
+    differences' by what they would be longer or shorter on a machine slow all along. Unless the pace ``wanders``,
+    rounds differ by what each of them draws for itself, and are independent.
     """
     matrix = _check_matrix(matrix)
+    if not wanders:
+        return [mean_interval(matrix[:, 0].tolist()), *increments(matrix)]
     share = slow_share(matrix)
     found = [level(matrix, 0)]
     for one in increments(matrix):

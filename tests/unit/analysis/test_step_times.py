@@ -9,7 +9,7 @@ from breakdowns import CALM, change_blocks, seconds
 from profile_builder import STEPS, build, own_launches
 
 from stash.analysis.attribution import attribute
-from stash.analysis.step_times import ranks_side_by_side, step_matrix
+from stash.analysis.step_times import explains_rounds, ranks_side_by_side, step_matrix
 from stash.analysis.usage import data_blocks
 from stash.core.measured import Block
 from stash.core.records.profile import Loader, Profile
@@ -58,6 +58,22 @@ def test_batches_that_differ_make_contention_no_noisier_than_the_ranks_mean():
     times = step_matrix(change_blocks(profile, draw_lengths))
     assert times.column_of("solo") == pytest.approx([0.1] * 4)
     assert times.column_of("crowd") == pytest.approx([0.14] * 4)
+
+
+@pytest.mark.parametrize(
+    ("spread", "steps", "explains"), [(0.6, 4, True), (0.6, 400, False), (0.05, 4, False)]
+)
+def test_rounds_differ_by_the_batches_that_they_draw_where_sizes_vary_enough(
+    spread, steps, explains
+):
+    # Of the mean, rounds' standard deviation is 0.346: 0.7 and 1.3, twice each. Batches explain 0.6 / √4, or 0.6 / √400.
+    loaders = (Loader(kind="map", workers=0, batch_spread=spread),)
+    times = {"solo": [0.07, 0.13, 0.07, 0.13], "warm": [0.14, 0.26, 0.14, 0.26]}
+    profile = build(times, workload={"loaders": loaders})
+    profile = change_blocks(
+        profile, lambda b: {"steps": steps, "seconds": b.seconds / b.steps * steps}
+    )
+    assert explains_rounds(profile, step_matrix(profile)) is explains
 
 
 def test_rounds_of_one_set_of_launches_are_one_row():

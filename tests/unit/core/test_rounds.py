@@ -137,3 +137,14 @@ def test_the_rounds_needed_are_those_whose_interval_is_as_narrow_as_wanted():
     assert rounds_needed(three, twenty * 1.0001, 3) == 20
     assert rounds_needed(three, twenty * 0.9999, 3) == 21
     assert rounds_needed(twenty, twenty * 1.0001, 20) == 20
+
+
+def test_rounds_that_draw_their_own_batches_are_independent():
+    # Student's 95 % of four rounds is 3.182 standard errors; one is half of a standard deviation.
+    matrix = np.array([[0.07, 0.14], [0.13, 0.26], [0.07, 0.14], [0.13, 0.26]])
+    first, added = estimate(matrix, wanders=False)
+    assert first.value == added.value == pytest.approx(0.1)
+    half = 3.182 * 0.03 * math.sqrt(4 / 3) / 2
+    assert first.high - first.value == pytest.approx(half, rel=1e-3)
+    assert added.high - added.value == pytest.approx(half, rel=1e-3)
+    assert estimate(matrix)[1].high > added.high
