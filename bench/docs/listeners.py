@@ -89,8 +89,8 @@ LISTENERS = (
     ),
     ListeningSocket(
         "several nodes",
-        "the launchers' signs of life, by UDP",
-        "datagrams signed with a key of the run, each believed once; ranks carry the key over gloo",
+        "the launchers, for each other's signs of life",
+        f"{SECRET}: a key that ranks carry over gloo; messages are signed with it",
         _INTERFACE,
         "the run",
         "the run's interface",

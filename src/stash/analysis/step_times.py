@@ -161,8 +161,8 @@ def _longest_of_each_step(profile: Profile) -> dict[BlockKey, float]:
 
 def _add_other_batches(
     raw: StepTimes,
-    per_rank: dict[tuple[int, str], dict[int, float]],
-    longest: Collection[tuple[int, str]],
+    per_rank: dict[BlockKey, dict[int, float]],
+    longest: Collection[BlockKey],
 ) -> StepTimes:
     """Compute is what the ranks take in the mean, where their batches differ: ``longest`` has the rungs that show it.
 

@@ -136,6 +136,7 @@ class Measurement:
         kept = before.rungs if rungs is None else tuple(rungs)
         self.approach = before._replace(cluster=cluster or before.cluster, rungs=kept)
         self.gathered = GatheredRun()
+        self._latest = self._messages, None
         self.gathered.note(*notes)
         self.gathered.excused.update({name: why for name in before.rungs if name not in kept})
 

@@ -86,6 +86,14 @@ def test_rounds_are_looked_at_for_a_fiftieth_of_the_time():
     assert all(10.2 <= gap < 13.0 for gap in gaps)
 
 
+def test_what_was_forgotten_ends_no_measurement():
+    one, _ = expedition(rounds_of(*[2.5] * 30), budget=60.0, noise=1000.0)
+    one.measure_job()
+    assert one.measurement.stop_reason() == "precision"
+    one.measurement.start_over()
+    assert one.measurement.stop_reason() is None
+
+
 def loop_of(rounds, steps):
     """A script whose loop ends by itself after so many rounds and steps."""
 

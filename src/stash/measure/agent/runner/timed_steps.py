@@ -103,13 +103,7 @@ def time_steps(
         found |= _delay_facts(stamps, stamped, lengths, paused)
     if stamps.sees_exchange:
         found |= _exchange_facts(stamps, stamped)
-    waits = tuple(map(operator.sub, waited, counting))
-    if feeds:
-        found |= {"wait_seconds": sum(waits), "step_waits": waits}
-    else:
-        found.pop("step_wait_delays", None)
-    if feeds and not any(feed.handed.uncounted for feed in feeds):
-        found |= {"samples": sum(served) or None, "step_samples": served}
+    found |= _input_facts(feeds, tuple(map(operator.sub, waited, counting)), served)
     return Block(
         round=number,
         rung=rung,
@@ -125,6 +119,18 @@ def time_steps(
         stage_seconds=_round_all(_sum_stages(stamped)),
         **found,
     )
+
+
+def _input_facts(
+    feeds: Sequence[Feed], waits: tuple[float, ...], served: tuple[int, ...]
+) -> dict[str, Any]:
+    """Fields of ``Block`` that tell how steps waited for loaders, and of how many samples they were."""
+    if not feeds:
+        return {"step_wait_delays": ()}
+    found: dict[str, Any] = {"wait_seconds": sum(waits), "step_waits": waits}
+    if not any(feed.handed.uncounted for feed in feeds):
+        found |= {"samples": sum(served) or None, "step_samples": served}
+    return found
 
 
 def _begin_usage(
