@@ -67,6 +67,9 @@ class ThreadEvent(IntEnum):
     """What came since belongs to no step."""
     SCRIPT_GOES_ON = auto()
     """What Stash did after ``STEPPED`` is over."""
+    CLEARING_BEGINS = auto()
+    """Gradients are cleared: ``zero_grad`` of an optimizer or a module."""
+    CLEARING_ENDED = auto()
     COMPILATION_BEGINS = auto()
     """torch.compile compiles, for the first time or again."""
     COMPILATION_ENDED = auto()
@@ -77,6 +80,7 @@ INTERRUPTIONS = frozenset(
         ThreadEvent.EPOCH_BEGINS,
         ThreadEvent.EVALUATION_BEGINS,
         ThreadEvent.COPY_BEGINS,
+        ThreadEvent.CLEARING_BEGINS,
         ThreadEvent.COLLECTIVE_BEGINS,
         ThreadEvent.SAVE_BEGINS,
         ThreadEvent.COLLECTION_BEGINS,
@@ -88,6 +92,7 @@ RETURNS = frozenset(
     {
         ThreadEvent.ITERATOR_GIVEN,
         ThreadEvent.COPY_ENDED,
+        ThreadEvent.CLEARING_ENDED,
         ThreadEvent.COLLECTIVE_ENDED,
         ThreadEvent.SAVE_ENDED,
         ThreadEvent.COLLECTION_ENDED,

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from stash.core.ledger_rows import (
     CHECKPOINT,
@@ -18,8 +19,9 @@ from stash.core.ledger_rows import (
     EVALUATION,
     INPUT,
     LOOP,
+    OPTIMIZER,
 )
-from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
+from stash.measure.agent.runner.ledger_keeper import LedgerKeeper, ModelCalls
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.thread_events import ThreadEvent
 
@@ -214,6 +216,73 @@ def test_saving_collecting_and_compiling_interrupt_what_goes_on_and_begin_nothin
         COLLECTOR: 1,
         COMPILATION: 1,
     }
+
+
+def test_clearing_gradients_is_the_updates_and_not_the_loops(thread: Thread) -> None:
+    before = thread.rows()
+    thread.tell(ThreadEvent.CLEARING_BEGINS, 0.5)
+    thread.tell(ThreadEvent.CLEARING_ENDED, 2.0)
+    thread.now += 0.25
+    assert thread.rows() == {**before, LOOP: 0.75, OPTIMIZER: 2.0}
+
+
+def test_a_second_pass_begins_before_gradients_are_cleared(thread: Thread) -> None:
+    thread.step()
+    before = thread.rows()
+    thread.tell(ThreadEvent.CLEARING_BEGINS, 0.5)  # the generator has made its pictures
+    thread.tell(ThreadEvent.CLEARING_ENDED, 2.0)
+    thread.pass_and_step()
+    rows = thread.rows()
+    assert (rows["forward"] - before["forward"], LOOP in rows) == (1.5, False)
+    assert rows[OPTIMIZER] - before[OPTIMIZER] == 2.25
+
+
+def test_what_a_batch_waits_for_its_model_is_the_scripts_own(thread: Thread) -> None:
+    thread.step()
+    before = thread.rows()
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 0.5)
+    thread.tell(ThreadEvent.MODEL_CALLED, 3.0)
+    thread.tell(ThreadEvent.MODEL_CALLED, 0.25)  # another part of it
+    thread.pass_and_step()
+    rows = thread.rows()
+    assert rows["forward"] - before["forward"] == 1.25
+    assert rows[LOOP] == 3.0
+    assert (thread.ledger.prepared, thread.ledger.model_calls) == (3.0, 1)
+
+
+def test_a_model_that_is_called_in_an_evaluation_begins_no_step(thread: Thread) -> None:
+    thread.step()
+    thread.tell(ThreadEvent.ITERATOR_ASKED, 0.0, TEST)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 1.0, TEST)
+    thread.tell(ThreadEvent.MODEL_CALLED, 0.5)
+    thread.tell(ThreadEvent.BATCH_ASKED, 2.0, TEST)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 0.0, TEST)
+    thread.tell(ThreadEvent.MODEL_CALLED, 0.5)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.25, TEST)
+    assert thread.rows()[EVALUATION] == 4.25
+    assert LOOP not in thread.rows()
+
+
+def test_only_the_first_call_of_a_model_is_told_and_transforms_are_none() -> None:
+    told: list[ThreadEvent] = []
+    calls = ModelCalls(told.append)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2))
+    batch = torch.ones(1, 2)
+    for _ in range(2):
+        calls.await_next()
+        calls.await_next()
+        torch.nn.Flatten()(batch)
+        assert not told
+        model(batch)
+        model(batch)
+        assert told == [ThreadEvent.MODEL_CALLED]
+        told.clear()
+    calls.await_next()
+    calls.stop()
+    model(batch)
+    assert not told
+    assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
 def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:

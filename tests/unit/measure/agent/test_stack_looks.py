@@ -202,20 +202,28 @@ def train(look):
     }
 
 
-def test_clearing_gradients_is_the_optimizers_work_and_not_the_loops(tmp_path: Path) -> None:
-    script = "def train(optimizer):\n    optimizer.zero_grad()\n"
+def test_clearing_gradients_is_the_optimizers_work_and_no_call_of_a_model(tmp_path: Path) -> None:
+    script = "def train(cleared, look):\n    cleared.zero_grad()\n    look(1.0)\n"
     (tmp_path / "train.py").write_text(script)
-    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    places, names = Places(threading.get_ident(), lambda: OPTIMIZER), dict[str, object]()
 
     class Parameter(torch.nn.Parameter):
         @property
         def grad(self) -> None:
-            places.add(LOOP, sys._getframe(1), 3.0)
+            places.add(OPTIMIZER, sys._getframe(1), 3.0)
 
+    def look(seconds: float) -> None:
+        places.add(FORWARD, sys._getframe(1), seconds)
+
+    parameter = Parameter(torch.ones(2))
+    module = torch.nn.ParameterList()
+    module._parameters["0"] = parameter
     exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
-    names["train"](torch.optim.SGD([Parameter(torch.ones(2))], lr=0.1))  # type: ignore[operator]
-    assert places.optimizer_seconds == 3.0
-    assert [(row["row"], row["line"]) for row in places.rows()] == [(OPTIMIZER, 2)]
+    for cleared in (torch.optim.SGD([parameter], lr=0.1), module):
+        names["train"](cleared, look)  # type: ignore[operator]
+    assert places.before_update == places.move_to_loop() == 0.0
+    found = [(row["row"], row["line"], row["seconds"]) for row in places.rows()]
+    assert found == [(FORWARD, 3, 2.0), (OPTIMIZER, 2, 6.0)]
 
 
 def test_own_lines_between_backward_and_the_update_are_the_loops_and_the_librarys_clipping_is_not(

@@ -121,6 +121,16 @@ def taken(row: list[float]) -> dict[str, float]:
             id="but for the update of another one",
         ),
         pytest.param(
+            [("CLEARING_BEGINS", 1), ("CLEARING_ENDED", 2), ("READ_BEGINS", 1, 0)],
+            {"BETWEEN": 2, "OPTIMIZER": 2},
+            id="clearing gradients is a part of the update, wherever the script does it",
+        ),
+        pytest.param(
+            [*PASS, ("CLEARING_BEGINS", 1), ("CLEARING_ENDED", 2), ("STEPPED", 1)],
+            {"BETWEEN": 1, "BACKWARD": 2, "OPTIMIZER": 4},
+            id="and no pause before the step",
+        ),
+        pytest.param(
             [("UPDATED_BESIDE", 4), ("UPDATED_BESIDE", 4), ("MODEL_CALLED", 2), *PASS],
             {"BETWEEN": 2, "FORWARD": 1, "BACKWARD": 2, "OPTIMIZER": 8},
             id="updates beside the counted one are no pause",

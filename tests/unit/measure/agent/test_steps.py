@@ -8,6 +8,7 @@ import pytest
 import torch
 from listening import Recorder
 
+from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import steps
 
 
@@ -20,8 +21,19 @@ def sgd() -> torch.optim.Optimizer:
 def optimizers(hooks) -> SimpleNamespace:
     """Stands for ``torch.optim.optimizer``."""
     return SimpleNamespace(
-        register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {})
+        register_optimizer_step_post_hook=hooks.append,
+        Optimizer=type("Optimizer", (), {"zero_grad": lambda self: "cleared"}),
     )
+
+
+def test_clearing_gradients_has_events_of_its_own(listener: Recorder, monkeypatch):
+    monkeypatch.setattr(listener, "handle", lambda event, about=None: listener.events.append(event))
+    module = optimizers([])
+    steps.wrap_optimizer(module)
+    layers = SimpleNamespace(Module=type("Module", (), {"zero_grad": lambda self: "cleared"}))
+    steps.wrap_module(layers)
+    assert module.Optimizer().zero_grad() == layers.Module().zero_grad() == "cleared"
+    assert listener.events == [ThreadEvent.CLEARING_BEGINS, ThreadEvent.CLEARING_ENDED] * 2
 
 
 def test_every_optimizer_step_is_noticed(listener: Recorder):

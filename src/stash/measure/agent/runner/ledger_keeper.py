@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -30,7 +31,13 @@ _SHARE = 0.3
 """Of the budget, at most, that evaluations may take before blocks begin; after that they get one batch each."""
 
 _fsync = os.fsync
-_KEPT = (ThreadEvent.ITERATOR_ASKED, ThreadEvent.SAVE_BEGINS, ThreadEvent.STEPPED)
+_KEPT = (
+    ThreadEvent.ITERATOR_ASKED,
+    ThreadEvent.BATCH_GIVEN,
+    ThreadEvent.STEPPED,
+    ThreadEvent.SAVE_BEGINS,
+    ThreadEvent.COMPILATION_BEGINS,
+)
 """Events after which there is more to do than to account for them."""
 Hearer: TypeAlias = Callable[[ThreadEvent, float, Any], None]
 
@@ -44,6 +51,33 @@ class _TimedSteps(NamedTuple):
     before: dict[str, float]
     """Seconds of rows by then."""
     interpreter: InterpreterClock | None
+
+
+class ModelCalls:
+    """Tells of the first call of a model after each batch: ``tell`` is called on whichever thread calls it.
+
+    PyTorch's hook for all modules is there from the batch to that call only: others cost nothing.
+    """
+
+    def __init__(self, tell: Callable[[ThreadEvent], None]) -> None:
+        self._tell = tell
+        self._handle: Any = None
+        self._register = sys.modules["torch.nn.modules.module"].register_module_forward_pre_hook
+
+    def await_next(self) -> None:
+        if self._handle is None:
+            self._handle = self._register(self._note_call)
+
+    def stop(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+    def _note_call(self, module: Any, inputs: Any) -> None:
+        """Of modules without parameters, transforms of batches are some."""
+        if self._handle is not None and next(module.parameters(), None) is not None:
+            self.stop()
+            self._tell(ThreadEvent.MODEL_CALLED)
 
 
 class NoLedger:
@@ -80,6 +114,9 @@ class LedgerKeeper(NoLedger):
         )
         self._most_evaluation = _SHARE * budget
         self._timing: _TimedSteps | None = None
+        self._model_calls: ModelCalls | None = None
+        """Followed in the timed steps of a job without devices that compiles nothing."""
+        self._compiles = False
         self._saved = 0.0
         self._saved_at = -1
         """After how many steps something was saved last."""
@@ -114,9 +151,20 @@ class LedgerKeeper(NoLedger):
         if event is ThreadEvent.SAVE_BEGINS:
             self._saved_at = ledger.steps
         ledger.handle(event, now, about)
-        if event is ThreadEvent.ITERATOR_ASKED:
+        if event is ThreadEvent.BATCH_GIVEN:
+            if self._model_calls is not None:
+                self._model_calls.await_next()
+        elif event is ThreadEvent.ITERATOR_ASKED:
             self._places.mark_loop()
             self._places.start()
+        elif event is ThreadEvent.COMPILATION_BEGINS:  # which would compile a hook as well
+            self._compiles = True
+            self._follow_no_models()
+
+    def _follow_no_models(self) -> None:
+        if self._model_calls is not None:
+            self._model_calls.stop()
+            self._model_calls = None
 
     def take_saving_seconds(self) -> float:
         before, self._saved = self._saved, self._ledger.seconds[CHECKPOINT]
@@ -142,14 +190,16 @@ class LedgerKeeper(NoLedger):
         begins = phase == "start"
         self._tell(ThreadEvent.COLLECTION_BEGINS if begins else ThreadEvent.COLLECTION_ENDED)
 
-    def begin_timing(self) -> None:
-        """The steps from now on stand for all later ones."""
+    def begin_timing(self, has_devices: bool) -> None:
+        """The steps from now on stand for all later ones; with devices, those tell when they begin to compute."""
         now = self._stamps.now()
         self._timing = _TimedSteps(
             now, self._ledger.steps, self._ledger.settle(now), InterpreterClock()
         )
         self._places.clear(keep=(EPOCH_START,))
         self._places.start()
+        if not (has_devices or self._compiles):
+            self._model_calls = ModelCalls(self._tell)
 
     def end(
         self,
@@ -167,13 +217,22 @@ class LedgerKeeper(NoLedger):
         self.stop()
         rows = {row["row"]: row for row in self._ledger.rows(now, timing.before)}
         timed = {row: each["timed_seconds"] for row, each in rows.items()}
-        places.fit(timed)
+        prepared = self._ledger.prepared
+        sees_models = 2 * self._ledger.model_calls > self._ledger.steps - timing.first
+        places.fit(
+            {
+                **timed,
+                LOOP: timed.get(LOOP, 0.0) - prepared,
+                FORWARD: timed.get(FORWARD, 0.0) + prepared,
+            }
+        )
         if device_between is None:
-            _shift_seconds(rows, FORWARD, LOOP, places.move_to_loop())
+            by_looks = places.move_to_loop(prepared if sees_models else None)
+            if not sees_models:
+                _shift_seconds(rows, FORWARD, LOOP, by_looks)
             _shift_seconds(rows, OPTIMIZER, LOOP, places.before_update)
         else:
             _shift_seconds(rows, LOOP, FORWARD, timed.get(LOOP, 0.0) - device_between)
-        _shift_seconds(rows, LOOP, OPTIMIZER, places.optimizer_seconds)
         if LOOP in rows and not timed.get(INPUT):  # no batch was seen to begin a pass
             rows.setdefault(FORWARD, _empty_row(FORWARD))
             _shift_seconds(rows, LOOP, FORWARD, places.move_to_forward())
@@ -203,6 +262,7 @@ class LedgerKeeper(NoLedger):
     def stop(self) -> None:
         """Keep account of nothing more."""
         self._places.stop()
+        self._follow_no_models()
         if LedgerKeeper._hooked is self:
             LedgerKeeper._hooked = None
             gc.callbacks.remove(self._note_collection)

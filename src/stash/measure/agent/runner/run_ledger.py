@@ -47,12 +47,14 @@ _WITHIN_A_STEP = (
 )
 _NOW_AND_THEN = frozenset({EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR, COMPILATION})
 _INTERRUPTS = (
+    ThreadEvent.CLEARING_BEGINS,
     ThreadEvent.COLLECTIVE_BEGINS,
     ThreadEvent.SAVE_BEGINS,
     ThreadEvent.COLLECTION_BEGINS,
     ThreadEvent.COMPILATION_BEGINS,
 )
 _RETURNS = (
+    ThreadEvent.CLEARING_ENDED,
     ThreadEvent.COLLECTIVE_ENDED,
     ThreadEvent.SAVE_ENDED,
     ThreadEvent.COLLECTION_ENDED,
@@ -68,6 +70,7 @@ _TABLE: dict[ThreadEvent, dict[str, str]] = {
     ThreadEvent.BACKWARD_ENDED: {BACKWARD: OPTIMIZER},
     ThreadEvent.STEPPED: dict.fromkeys((*_WITHIN_A_STEP, START_UP), OTHER),
     ThreadEvent.SCRIPT_GOES_ON: {OTHER: LOOP},
+    ThreadEvent.CLEARING_BEGINS: dict.fromkeys((LOOP, FORWARD), OPTIMIZER),
     ThreadEvent.COLLECTIVE_BEGINS: dict.fromkeys((LOOP, FORWARD), COLLECTIVE),
     ThreadEvent.SAVE_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR), CHECKPOINT),
     ThreadEvent.COMPILATION_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE), COMPILATION),
@@ -97,6 +100,8 @@ class RunLedger:
         self._at = (START_UP, began)
         """The row that the thread is in, and a moment: what comes after that is not accounted for yet."""
         self.steps = 0
+        self._loop_before = 0.0
+        """What ``loop`` had when the latest step ended."""
         self.seconds: dict[str, float] = defaultdict(float)
         self.occurrences: dict[str, list[tuple[int, float]]] = {row: [] for row in _NOW_AND_THEN}
         """Of each: after how many steps it began, and the seconds that it took so far."""
@@ -106,6 +111,12 @@ class RunLedger:
         """Rows that were interrupted and are gone back to, the innermost last."""
         self._depth = 0
         """Of backward passes within each other: recomputing what was not kept is a part of the outermost."""
+        self._given_at: float | None = None
+        """What ``forward`` had when a batch came with which no model was called yet, for all that is known."""
+        self.model_calls = 0
+        """That were the first ones with a batch."""
+        self.prepared = 0.0
+        """Seconds of ``loop`` between batches and those."""
         self._first_asked: float | None = None
         """When the first iterator was asked for, whose first batch has not come."""
         self._is_between_epochs = False
@@ -137,6 +148,7 @@ class RunLedger:
             self.occurrences[following].append((self.steps, 0.0))
         if event is ThreadEvent.STEPPED:
             self.steps += 1
+            self._loop_before = self.seconds.get(LOOP, 0.0)
 
     def _account(self, now: float) -> None:
         """Up to ``now``, for the row that the thread is in."""
@@ -172,11 +184,14 @@ class RunLedger:
         self._depth += 1
         if self._depth > 1:
             return True
-        self._trial, self._is_between_epochs = None, False
+        self._trial, self._is_between_epochs, self._given_at = None, False, None
         if row == LOOP and INPUT in self.seconds:
-            self._rename(
-                FORWARD
-            )  # another pass over the batch that it has, as of a second optimizer
+            # another pass over the batch that it has, as of a second optimizer
+            self._account(now)
+            passed = self.seconds[LOOP] - self._loop_before
+            self.seconds[LOOP] -= passed
+            self.seconds[FORWARD] += passed
+            self._rename(FORWARD)
         elif row == EPOCH_END:
             self._was_no_end(now)
         return False
@@ -191,7 +206,7 @@ class RunLedger:
         if row == START_UP:
             self._first_asked = now
         else:
-            self._trial = LoopOnTrial(mark=dict(self.seconds), loader=loader)
+            self._trial = LoopOnTrial(mark=(dict(self.seconds), self.prepared), loader=loader)
         return False
 
     def _ask_batch(self, row: str, now: float, loader: object) -> bool:
@@ -204,10 +219,24 @@ class RunLedger:
     def _take_batch(self, row: str, now: float, loader: object) -> bool:
         if self._trial is not None and loader is self._trial.loader:
             self._trial = self._trial.take_batch()
+        if self._given_at is None:
+            self._given_at = self.seconds.get(FORWARD, 0.0)
         if self._first_asked is not None and row == START_UP:
             self.occurrences[EPOCH_START].append((0, now - self._first_asked))
             self._first_asked = None
         return False
+
+    def _call_model(self, row: str, now: float, loader: object) -> bool:
+        """What came since the batch was the script's own."""
+        if row == FORWARD and self._given_at is not None:
+            self._account(now)
+            own = max(0.0, self.seconds[FORWARD] - self._given_at)
+            self.seconds[FORWARD] -= own
+            self.seconds[LOOP] += own
+            self.prepared += own
+            self.model_calls += 1
+        self._given_at = None
+        return True
 
     def _end_evaluated_loop(self, row: str, now: float, loader: object) -> bool:
         return self._end_loop(row, now, loader, is_evaluation=True)
@@ -217,7 +246,7 @@ class RunLedger:
         if trial is not None and loader is trial.loader:
             self._trial = None
             if is_evaluation or trial.is_evaluation():
-                self._was_evaluation(trial.mark)
+                self._was_evaluation(*trial.mark)
         return False
 
     def _was_no_end(self, now: float) -> None:
@@ -232,8 +261,10 @@ class RunLedger:
         self._is_between_epochs = False
         self._rename(LOOP)
 
-    def _was_evaluation(self, before: dict[str, float]) -> None:
-        moved = 0.0
+    def _was_evaluation(self, before: dict[str, float], prepared: float) -> None:
+        moved = self.prepared - prepared
+        self.seconds[LOOP] -= moved
+        self.prepared = prepared
         for row in (EPOCH_START, INPUT, FORWARD):
             took = self.seconds[row] - before.get(row, 0.0)
             self.seconds[row] -= took
@@ -287,6 +318,7 @@ _PREPARES: Mapping[ThreadEvent, Preparation] = {
     ThreadEvent.ITERATOR_ASKED: RunLedger._ask_iterator,
     ThreadEvent.BATCH_ASKED: RunLedger._ask_batch,
     ThreadEvent.BATCH_GIVEN: RunLedger._take_batch,
+    ThreadEvent.MODEL_CALLED: RunLedger._call_model,
     ThreadEvent.EVALUATION_ASKED: RunLedger._end_evaluated_loop,
     ThreadEvent.LOOP_ENDED: RunLedger._end_loop,
 }

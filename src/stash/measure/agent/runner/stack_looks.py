@@ -51,14 +51,15 @@ _OWN = Path(__file__).parents[3]
 _INSTALLED = tuple(
     {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-_OPTIMIZERS = os.path.join("torch", "optim", "optimizer.py")
 _UPDATES = (
-    _OPTIMIZERS,
+    os.path.join("torch", "optim", "optimizer.py"),
     os.path.join("torch", "nn", "utils", "clip_grad.py"),
     os.path.join("torch", "amp", "grad_scaler.py"),
 )
 """What a parameters' update is made of, between the backward pass and the step's end."""
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
+_CLEARS = "zero_grad"
+"""A module's function that is no call of it, but a part of the update."""
 
 
 ScriptLine: TypeAlias = tuple[str, int]
@@ -101,22 +102,13 @@ class Places:
         """Of those from which gradients are computed, the last line that does."""
         self._switch_before: float | None = None
         """The script's own switch interval while its thread is looked at; ``None``: it is not."""
-        self._renamed = dict.fromkeys((OPTIMIZER, LOOP), 0.0)
+        self.before_update = 0.0
+        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
         self._seen: dict[str, list[float]] = defaultdict(list)
         """By row, what each look at it stands for."""
         self._mark: tuple[dict[_Look, float], dict[str, int]] = ({}, {})
         """Looks, and how many at each row, when the latest loop began."""
         self.why_none = ""
-
-    @property
-    def optimizer_seconds(self) -> float:
-        """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
-        return self._renamed[OPTIMIZER]
-
-    @property
-    def before_update(self) -> float:
-        """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
-        return self._renamed[LOOP]
 
     def start(self) -> None:
         """Begin to look; a second call goes on."""
@@ -139,7 +131,7 @@ class Places:
         self._looks = {look: seconds for look, seconds in seen if look.row in keep}
         self._seen.clear()
         self.mark_loop()
-        self._renamed.update(dict.fromkeys(self._renamed, 0.0))
+        self.before_update = 0.0
 
     def mark_loop(self) -> None:
         """A loop begins; what for is not known."""
@@ -171,8 +163,7 @@ class Places:
                 factors[row] = timed[row] / sum(seen)
         for look in self._looks.copy():
             self._looks[look] *= factors.get(look.seen_in, 1.0)
-        for row, seen_in in ((OPTIMIZER, LOOP), (LOOP, OPTIMIZER)):
-            self._renamed[row] *= factors.get(seen_in, 1.0)
+        self.before_update *= factors.get(OPTIMIZER, 1.0)
 
     def _sample_on(self) -> None:
         last = time.perf_counter()
@@ -204,13 +195,11 @@ class Places:
             updates = updates or path.endswith(_UPDATES)
             if is_own(path):
                 own.append(((path, code.co_firstlineno), frame.f_lineno))
+            elif path.endswith(_MODULES) and code.co_name == _CLEARS:
+                updates = True
             elif path.endswith(_MODULES):
                 is_of_library = is_of_library or not own
                 models = len(own)
-            elif not own and row in (LOOP, FORWARD) and path.endswith(_OPTIMIZERS):
-                # what follows a batch is computing already
-                self._renamed[OPTIMIZER] += seconds if row == LOOP else 0.0
-                row = OPTIMIZER
             if not (own or inside or _is_of_stash(path)):
                 inside = getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
@@ -218,7 +207,7 @@ class Places:
             return  # the last is the model's own exchange, as of shards
         if not updates:
             row = LOOP
-            self._renamed[LOOP] += seconds
+            self.before_update += seconds
         for call, line in own[models:] if models >= 0 else ():
             self._model_lines[call] = min(line, self._model_lines.get(call, line))
         for call, line in own if row == BACKWARD else ():
@@ -228,8 +217,19 @@ class Places:
     def _add_look(self, look: _Look, seconds: float) -> None:
         self._looks[look] = self._looks.get(look, 0.0) + seconds
 
-    def move_to_loop(self) -> float:
-        """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
+    def move_to_loop(self, known: float | None = None) -> float:
+        """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``.
+
+        Where it is ``known`` how many those are, looks stand for so many.
+        """
+        seen = self._move_before_the_model()
+        if known is not None and seen > 0:
+            for look in self._looks.copy():
+                if look.row == LOOP and look.prepares:
+                    self._looks[look] *= known / seen
+        return seen
+
+    def _move_before_the_model(self) -> float:
         known = self._relabel(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
         asked = self._find_asking_lines()
 

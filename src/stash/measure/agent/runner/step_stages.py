@@ -129,6 +129,11 @@ class StepUnderWay:
         """One within a wait is a part of that."""
         self._interrupt(stage if self.stage in _BEFORE_PASSES else NO_STEP, now, delay, None)
 
+    def _begin_clearing(self, stage: int, now: float, delay: float, _: Any) -> None:
+        """Of gradients; a device has next to nothing to do for it, and its queue gets no boundary."""
+        is_own = self.stage in (_BETWEEN, _FORWARD) and self._record is None
+        self._interrupt(stage if is_own else NO_STEP, now, delay, None)
+
     def _begin_pass(self, stage: int, now: float, delay: float, _: Any) -> None:
         """One inside another (checkpointing) is part of it."""
         self._passes += 1
@@ -221,6 +226,7 @@ Act: TypeAlias = Callable[[StepUnderWay, int, float, float, Any], None]
 _ACTS: Mapping[ThreadEvent, tuple[Act, int]] = {
     _E.READ_BEGINS: (StepUnderWay._begin, _INPUT),
     _E.COPY_BEGINS: (StepUnderWay._begin_copy, _TRANSFER),
+    _E.CLEARING_BEGINS: (StepUnderWay._begin_clearing, _OPTIMIZER),
     _E.MODEL_CALLED: (StepUnderWay._begin_forward, _FORWARD),
     _E.BACKWARD_BEGINS: (StepUnderWay._begin_pass, _BACKWARD),
     _E.GRADIENT_READY: (StepUnderWay._end_gradients, _EXCHANGE),
@@ -236,6 +242,8 @@ _WITHOUT_DELAY = frozenset(
         _E.REPLAYED,
         _E.COPY_BEGINS,
         _E.COPY_ENDED,
+        _E.CLEARING_BEGINS,
+        _E.CLEARING_ENDED,
         _E.MODEL_CALLED,
         _E.BACKWARD_BEGINS,
         _E.BACKWARD_ENDED,

@@ -228,6 +228,30 @@ def wrap_optimizer(module: ModuleType) -> None:
     """Notice every optimizer step of this process."""
     module.register_optimizer_step_post_hook(own_update.other_stepped)
     script.after(module.Optimizer, "__init__", own_update.other_made)
+    script.wrap(module.Optimizer, "zero_grad", _tell_of_clearing)
+
+
+def wrap_module(module: ModuleType) -> None:
+    """Tell of every module whose gradients are cleared (``torch.nn.modules.module``)."""
+    script.wrap(module.Module, "zero_grad", _tell_of_clearing)
+
+
+def _tell_of_clearing(clear: Function) -> Function:
+    """Clearing is a part of the update, though scripts do it after the step or beside their own lines."""
+
+    @functools.wraps(clear)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        from torch.compiler import is_compiling
+
+        if is_compiling():
+            return clear(*args, **kwargs)
+        script.publish(ThreadEvent.CLEARING_BEGINS)
+        try:
+            return clear(*args, **kwargs)
+        finally:
+            script.publish(ThreadEvent.CLEARING_ENDED)
+
+    return wrapper
 
 
 @functools.cache
