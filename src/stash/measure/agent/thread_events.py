@@ -55,6 +55,8 @@ class ThreadEvent(IntEnum):
     COLLECTION_BEGINS = auto()
     """Python looks for garbage."""
     COLLECTION_ENDED = auto()
+    UPDATE_BEGINS = auto()
+    """An optimizer is called."""
     STEPPED = auto()
     """An optimizer stepped; what follows is Stash's own work."""
     UPDATED_BESIDE = auto()

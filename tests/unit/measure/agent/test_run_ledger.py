@@ -237,6 +237,33 @@ def test_a_second_pass_begins_before_gradients_are_cleared(thread: Thread) -> No
     assert rows[OPTIMIZER] - before[OPTIMIZER] == 2.25
 
 
+def test_what_stash_itself_did_is_no_row_of_the_scripts(thread: Thread) -> None:
+    before = thread.rows()
+    thread.now += 0.5
+    thread.ledger.discount(0.125)
+    thread.tell(ThreadEvent.ITERATOR_ASKED)
+    thread.now += 1.0
+    thread.ledger.discount(0.25)
+    assert thread.rows() == {
+        **before,
+        LOOP: 0.375,
+        EPOCH_START: 0.75,
+        "other": before["other"] + 0.375,
+    }
+    assert thread.ledger.occurrences[EPOCH_START][-1] == (1, 0.75)
+
+
+def test_what_comes_between_a_pass_and_its_update_is_known(thread: Thread) -> None:
+    assert thread.ledger.before_updates is None
+    for _ in range(2):
+        thread.tell(ThreadEvent.BACKWARD_BEGINS)
+        thread.tell(ThreadEvent.BACKWARD_ENDED, 1.0)
+        thread.tell(ThreadEvent.UPDATE_BEGINS, 0.5)
+        thread.tell(ThreadEvent.UPDATE_BEGINS, 2.0)  # another optimizer's
+        thread.tell(ThreadEvent.STEPPED, 0.25)
+    assert thread.ledger.before_updates == 1.0
+
+
 def test_what_a_batch_waits_for_its_model_is_the_scripts_own(thread: Thread) -> None:
     thread.step()
     before = thread.rows()
@@ -265,8 +292,8 @@ def test_a_model_that_is_called_in_an_evaluation_begins_no_step(thread: Thread) 
 
 
 def test_only_the_first_call_of_a_model_is_told_and_transforms_are_none() -> None:
-    told: list[ThreadEvent] = []
-    calls = ModelCalls(told.append)
+    told: list[float] = []
+    calls = ModelCalls(told.append, lambda: 7.0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2))
     batch = torch.ones(1, 2)
     for _ in range(2):
@@ -276,7 +303,7 @@ def test_only_the_first_call_of_a_model_is_told_and_transforms_are_none() -> Non
         assert not told
         model(batch)
         model(batch)
-        assert told == [ThreadEvent.MODEL_CALLED]
+        assert told == [7.0]
         told.clear()
     calls.await_next()
     calls.stop()

@@ -21,6 +21,7 @@ def sgd() -> torch.optim.Optimizer:
 def optimizers(hooks) -> SimpleNamespace:
     """Stands for ``torch.optim.optimizer``."""
     return SimpleNamespace(
+        register_optimizer_step_pre_hook=lambda hook: None,
         register_optimizer_step_post_hook=hooks.append,
         Optimizer=type("Optimizer", (), {"zero_grad": lambda self: "cleared"}),
     )

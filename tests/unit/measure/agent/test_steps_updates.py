@@ -87,6 +87,7 @@ def test_the_stand_in_holds_what_is_trained(listener: Recorder):
 def test_where_there_is_an_optimizer_backward_is_no_step(listener: Recorder, monkeypatch):
     monkeypatch.setattr(steps, "own_update", steps.own_update)
     module = SimpleNamespace(
+        register_optimizer_step_pre_hook=lambda hook: None,
         register_optimizer_step_post_hook=lambda hook: None,
         Optimizer=type("Optimizer", (), {"zero_grad": None}),
     )

@@ -54,13 +54,13 @@ class _TimedSteps(NamedTuple):
 
 
 class ModelCalls:
-    """Tells of the first call of a model after each batch: ``tell`` is called on whichever thread calls it.
+    """Tells of the first call of a model after each batch, and when it was, on whichever thread calls it.
 
     PyTorch's hook for all modules is there from the batch to that call only: others cost nothing.
     """
 
-    def __init__(self, tell: Callable[[ThreadEvent], None]) -> None:
-        self._tell = tell
+    def __init__(self, tell: Callable[[float], None], now: Callable[[], float]) -> None:
+        self._tell, self._now = tell, now
         self._handle: Any = None
         self._register = sys.modules["torch.nn.modules.module"].register_module_forward_pre_hook
 
@@ -75,9 +75,10 @@ class ModelCalls:
 
     def _note_call(self, module: Any, inputs: Any) -> None:
         """Of modules without parameters, transforms of batches are some."""
+        now = self._now()
         if self._handle is not None and next(module.parameters(), None) is not None:
             self.stop()
-            self._tell(ThreadEvent.MODEL_CALLED)
+            self._tell(now)
 
 
 class NoLedger:
@@ -91,6 +92,9 @@ class NoLedger:
     def take_saving_seconds(self) -> float:
         """Seconds that saving took since the last call."""
         return 0.0
+
+    def discount(self, seconds: float) -> None:
+        """So many seconds of what the training thread is doing were Stash's own work."""
 
     def stop(self) -> None:
         """Keep account of nothing more."""
@@ -170,6 +174,14 @@ class LedgerKeeper(NoLedger):
         before, self._saved = self._saved, self._ledger.seconds[CHECKPOINT]
         return self._saved - before
 
+    def discount(self, seconds: float) -> None:
+        self._ledger.discount(seconds)
+
+    def _note_model(self, called: float) -> None:
+        if self._stamps.is_this_thread:
+            self._ledger.handle(ThreadEvent.MODEL_CALLED, called)
+            self.discount(self._stamps.now() - called)
+
     def _tell(self, event: ThreadEvent) -> None:
         """Something happened on the calling thread that only a ledger is told of."""
         if self._stamps.is_this_thread:
@@ -199,7 +211,7 @@ class LedgerKeeper(NoLedger):
         self._places.clear(keep=(EPOCH_START,))
         self._places.start()
         if not (has_devices or self._compiles):
-            self._model_calls = ModelCalls(self._tell)
+            self._model_calls = ModelCalls(self._note_model, self._stamps.now)
 
     def end(
         self,
@@ -230,7 +242,10 @@ class LedgerKeeper(NoLedger):
             by_looks = places.move_to_loop(prepared if sees_models else None)
             if not sees_models:
                 _shift_seconds(rows, FORWARD, LOOP, by_looks)
-            _shift_seconds(rows, OPTIMIZER, LOOP, places.before_update)
+            own = places.before_update
+            if self._ledger.before_updates is not None:
+                own = min(own, self._ledger.before_updates)
+            _shift_seconds(rows, OPTIMIZER, LOOP, own)
         else:
             _shift_seconds(rows, LOOP, FORWARD, timed.get(LOOP, 0.0) - device_between)
         if LOOP in rows and not timed.get(INPUT):  # no batch was seen to begin a pass

@@ -256,9 +256,10 @@ class Loops(script.LoopListener):
         except StopIteration:
             rank.tell_at(ThreadEvent.LOOP_ENDED, now(), feed)
             raise
-        rank.tell_at(ThreadEvent.BATCH_GIVEN, now(), feed)
-        if took is not None:
-            rank.work_since(since, but=took)
+        if took is None:
+            rank.tell_at(ThreadEvent.BATCH_GIVEN, now(), feed)
+        else:
+            rank.give_batch(since, took, feed)
         return batch
 
     def _next_batch(self, feed: Feed, beside: bool) -> tuple[Any, float | None]:

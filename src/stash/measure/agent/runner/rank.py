@@ -152,6 +152,7 @@ class OwnRank:
             now = self._now()
             for hearer in hearers:
                 hearer(event, now, about)
+            self.ledger.discount(self._now() - now)
 
     def tell_at(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The same of the thread that trains, and of what happened there ``now``."""
@@ -164,11 +165,22 @@ class OwnRank:
             since = self._now()
             for hearer in self._hearers[event]:
                 hearer(event, since, about)
-            self.own_seconds += self._now() - since
+            took = self._now() - since
+            self.own_seconds += took
+            self.ledger.discount(took)
 
     def work_since(self, moment: float, but: float = 0.0) -> None:
         """Up to now, ``but`` for so many seconds of it, the training thread worked for Stash."""
         self.own_seconds += self._now() - moment - but
+
+    def give_batch(self, asked: float, took: float, about: Any) -> None:
+        """A batch that was ``asked`` for comes now; all but the seconds that it ``took`` was Stash's own work."""
+        given = self._now()
+        self.ledger.discount(given - asked - took)
+        self.tell_at(ThreadEvent.BATCH_GIVEN, given, about)
+        now = self._now()
+        self.ledger.discount(now - given)
+        self.own_seconds += now - asked - took
 
     def begin_step(self) -> None:
         """Stash has done nothing yet in the step that begins."""

@@ -82,7 +82,7 @@ _TABLE: dict[ThreadEvent, dict[str, str]] = {
 
 Collecting between epochs is no step's: it belongs to what made the garbage.
 """
-ROW_EVENTS = frozenset({*_TABLE, *_RETURNS})
+ROW_EVENTS = frozenset({*_TABLE, *_RETURNS, ThreadEvent.UPDATE_BEGINS})
 """Those that a ledger is to know of."""
 
 
@@ -115,6 +115,10 @@ class RunLedger:
         """What ``forward`` had when a batch came with which no model was called yet, for all that is known."""
         self.model_calls = 0
         """That were the first ones with a batch."""
+        self._passed_at: float | None = None
+        """What ``optimizer`` had when a backward pass ended that no update has followed yet."""
+        self.before_updates: float | None = None
+        """Seconds of ``optimizer`` between backward passes and updates; ``None``: no update was seen to begin."""
         self.prepared = 0.0
         """Seconds of ``loop`` between batches and those."""
         self._first_asked: float | None = None
@@ -149,6 +153,14 @@ class RunLedger:
         if event is ThreadEvent.STEPPED:
             self.steps += 1
             self._loop_before = self.seconds.get(LOOP, 0.0)
+
+    def discount(self, seconds: float) -> None:
+        """So many seconds of the row that the thread is in were Stash's own work."""
+        row, _ = self._at
+        if row != START_UP:
+            self.seconds[row] -= seconds
+            self.seconds[OTHER] += seconds
+            self._prolong(row, -seconds)
 
     def _account(self, now: float) -> None:
         """Up to ``now``, for the row that the thread is in."""
@@ -199,7 +211,17 @@ class RunLedger:
     def _end_pass(self, row: str, now: float, loader: object) -> bool:
         is_outermost = self._depth == 1
         self._depth = max(0, self._depth - 1)
+        if is_outermost:
+            self._passed_at = self.seconds.get(OPTIMIZER, 0.0)
         return not is_outermost
+
+    def _begin_update(self, row: str, now: float, loader: object) -> bool:
+        if row == OPTIMIZER and self._passed_at is not None:
+            self._account(now)
+            gap = self.seconds[OPTIMIZER] - self._passed_at
+            self.before_updates = gap + (self.before_updates or 0.0)
+        self._passed_at = None
+        return True
 
     def _ask_iterator(self, row: str, now: float, loader: object) -> bool:
         """The first epoch's start lies in starting up, and is known by itself, too."""
@@ -315,6 +337,7 @@ _PREPARES: Mapping[ThreadEvent, Preparation] = {
     **dict.fromkeys(_RETURNS, RunLedger._return),
     ThreadEvent.BACKWARD_BEGINS: RunLedger._begin_pass,
     ThreadEvent.BACKWARD_ENDED: RunLedger._end_pass,
+    ThreadEvent.UPDATE_BEGINS: RunLedger._begin_update,
     ThreadEvent.ITERATOR_ASKED: RunLedger._ask_iterator,
     ThreadEvent.BATCH_ASKED: RunLedger._ask_batch,
     ThreadEvent.BATCH_GIVEN: RunLedger._take_batch,

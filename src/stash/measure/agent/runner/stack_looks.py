@@ -55,6 +55,7 @@ _UPDATES = (
     os.path.join("torch", "optim", "optimizer.py"),
     os.path.join("torch", "nn", "utils", "clip_grad.py"),
     os.path.join("torch", "amp", "grad_scaler.py"),
+    os.path.join("agent", "wraps", "steps.py"),
 )
 """What a parameters' update is made of, between the backward pass and the step's end."""
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import get_ident
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.runner.step_stages import (
@@ -191,11 +191,10 @@ class FollowedThread:
         return cls(get_ident(), queue, helpers, ExchangeWindows(helpers))
 
 
-StampedEvent: TypeAlias = tuple[ThreadEvent, float, float, Any]
-"""An event, when it was, the thread's delay by then, and what comes with it."""
-_MOST_EVENTS, _MOST_OF_STEPS = 50_000, 2000
-"""Events that are kept until somebody asks what they make of steps; the latter at a step's end, after which time is
-no step's."""
+_FIELDS = 4
+_MOST_EVENTS, _MOST_OF_STEPS = 50_000 * _FIELDS, 2000 * _FIELDS
+"""Fields of events that are kept until somebody asks what they make of steps; the latter at a step's end, after which
+time is no step's."""
 
 
 class BlockBegun(NamedTuple):
@@ -225,7 +224,9 @@ class Stamps:
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
         self._live = None if ring is None else ring.live
-        self._events: list[StampedEvent] = []
+        self._events: list[Any] = []
+        """Of each the event, when it was, the thread's delay by then, and what comes with it, one after the other: an
+        object for each would set off Python's collector, which a job that leaves no garbage never does."""
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
@@ -308,7 +309,7 @@ class Stamps:
             if about.steps != self.steps:
                 return
             about = about.marks
-        events.append((event, now, queue.latest, about))
+        events += (event, now, queue.latest, about)
         is_kept = self._device is None and self._live is None and not self.observers
         if not is_kept or len(events) > _MOST_EVENTS:
             self._fold()
@@ -326,7 +327,7 @@ class Stamps:
         """Find out what the events that came make of steps."""
         events, step = self._events.copy(), self._step
         self._events.clear()
-        for event, now, delay, about in events:
+        for event, now, delay, about in zip(*[iter(events)] * _FIELDS, strict=True):
             if event is ThreadEvent.STEP_ENDED:
                 # what follows until ``STEP_BEGINS`` is Stash's own work
                 self._write_row(about, step.end(now, delay))

@@ -226,9 +226,14 @@ def _count_returning(gradients: Callable[..., T]) -> Callable[..., T]:
 
 def wrap_optimizer(module: ModuleType) -> None:
     """Notice every optimizer step of this process."""
+    module.register_optimizer_step_pre_hook(_tell_of_update)
     module.register_optimizer_step_post_hook(own_update.other_stepped)
     script.after(module.Optimizer, "__init__", own_update.other_made)
     script.wrap(module.Optimizer, "zero_grad", _tell_of_clearing)
+
+
+def _tell_of_update(optimizer: Any, args: Any, kwargs: Any) -> None:
+    script.publish(ThreadEvent.UPDATE_BEGINS)
 
 
 def wrap_module(module: ModuleType) -> None:
