@@ -31,6 +31,8 @@ from stash.core.units import format_seconds
 
 SELDOM = 10
 """Steps of which one does what all did."""
+_NEAR_LINES, _SEVERAL = 20, 3
+"""Lines apart, and so many places, that are one loop in Python."""
 _SELDOM_SAVES = 1 - 1 / SELDOM
 _FEW_STEPS = 2
 """Of an epoch: no loop over a loader ends so soon, but one that asks for a single batch."""
@@ -176,6 +178,16 @@ def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
         yield _do_less_often(case, place, part * place.seconds)
 
 
+def _is_in_python(case: Case, place: SlowLine) -> bool:
+    """Whether lines around it take their time, too, as those of a loop in Python do."""
+    near = [
+        each
+        for each in case.epoch.places
+        if (each.row, each.file) == (LOOP, place.file) and abs(each.line - place.line) < _NEAR_LINES
+    ]
+    return len(near) >= _SEVERAL
+
+
 def _do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
     """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
     saves, where = seconds * _SELDOM_SAVES, written_place(place)
@@ -209,6 +221,8 @@ def _do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
         )
         return Remedy(ahead, name="prepare-ahead")
     text = f"Do {where} every {SELDOM} steps, or in a thread of its own"
+    if _is_in_python(case, place):
+        text += "; a loop in Python rather on whole arrays (NumPy, tensors), or in a process"
     return Remedy(text, saves, name="seldom")
 
 
@@ -244,7 +258,15 @@ def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
     """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
     places = case.epoch.own_collectives
     seconds = min(case.seconds(stall), sum(place.seconds for place in places))
-    if places and seconds >= SMALL_SHARE * case.breakdown.step_seconds:
+    if not places or seconds < SMALL_SHARE * case.breakdown.step_seconds:
+        return
+    if _GRADIENT.search(places[0].text):
+        text = (
+            f"Average all gradients by one `all_reduce` of one flat tensor at {written_place(places[0])}, or wrap the model "
+            "in DistributedDataParallel, which exchanges them while the backward pass goes on"
+        )
+        yield Remedy(text, name="flat-gradients", first=True)
+    else:
         text = (
             f"Send what {written_place(places[0])} exchanges every {SELDOM} steps, and as one tensor: a "
             "single `all_reduce` of all numbers instead of a collective for each"

@@ -253,6 +253,29 @@ def test_what_stash_itself_did_is_no_row_of_the_scripts(thread: Thread) -> None:
     assert thread.ledger.occurrences[EPOCH_START][-1] == (1, 0.75)
 
 
+def test_gradients_that_are_averaged_by_hand_are_a_collective_and_an_optimizers_own_are_not(
+    thread: Thread,
+) -> None:
+    thread.tell(ThreadEvent.BACKWARD_BEGINS)
+    thread.tell(ThreadEvent.BACKWARD_ENDED, 1.0)
+    for begins, took in ((None, 3.0), (ThreadEvent.UPDATE_BEGINS, 2.0)):
+        if begins:
+            thread.tell(begins)
+        thread.tell(ThreadEvent.COLLECTIVE_BEGINS)
+        thread.tell(ThreadEvent.COLLECTIVE_ENDED, took)
+    thread.tell(ThreadEvent.STEPPED, 0.25)
+    assert (thread.rows()[COLLECTIVE], thread.rows()[OPTIMIZER]) == (3.0, 2.25)
+
+
+def test_without_a_loader_a_step_begins_to_compute_where_it_calls_its_model() -> None:
+    thread = Thread()
+    thread.pass_and_step()
+    thread.tell(ThreadEvent.MODEL_CALLED, 3.0)  # after as long in the script's own lines
+    thread.pass_and_step()
+    rows = thread.rows()
+    assert (rows[LOOP], rows["forward"], thread.ledger.model_calls) == (3.0, 1.0, 1)
+
+
 def test_what_comes_between_a_pass_and_its_update_is_known(thread: Thread) -> None:
     assert thread.ledger.before_updates is None
     for _ in range(2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -24,6 +25,7 @@ from stash.core.ledger_rows import (
 )
 from stash.measure.agent.runner import stack_looks
 from stash.measure.agent.runner.stack_looks import Places
+from stash.measure.agent.wraps import steps
 
 SCRIPT = """
 import json, torch
@@ -218,6 +220,7 @@ def test_clearing_gradients_is_the_optimizers_work_and_no_call_of_a_model(tmp_pa
     parameter = Parameter(torch.ones(2))
     module = torch.nn.ParameterList()
     module._parameters["0"] = parameter
+    module.zero_grad = partial(steps._tell_of_clearing(torch.nn.Module.zero_grad), module)  # type: ignore[method-assign]
     exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
     for cleared in (torch.optim.SGD([parameter], lr=0.1), module):
         names["train"](cleared, look)  # type: ignore[operator]
@@ -257,6 +260,39 @@ def train(look, library, optimizer, parameters):
         (LOOP, 3),
         (OPTIMIZER, 6),
         (OPTIMIZER, 7),
+    }
+
+
+def test_hooks_of_the_scripts_own_are_the_loops_and_its_functions_with_gradients_are_not(
+    tmp_path: Path,
+) -> None:
+    script = """
+import torch
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return 2 * x
+    @staticmethod
+    def backward(context, gradient):
+        look(1.0)
+        return 2 * gradient
+def watch(gradient):
+    look(2.0)
+x = torch.ones(2, requires_grad=True)
+x.register_hook(watch)
+Doubled.apply(x).sum().backward()
+"""
+    (tmp_path / "train.py").write_text(script)
+    places = Places(threading.get_ident(), lambda: BACKWARD)
+
+    def look(seconds: float) -> None:
+        places.add(BACKWARD, sys._getframe(1), seconds)
+
+    exec(compile(script, str(tmp_path / "train.py"), "exec"), {"look": look})
+    assert places.in_hooks == 2.0
+    assert {(row["row"], row["line"]): row["seconds"] for row in places.rows()} == {
+        (BACKWARD, 9): 1.0,
+        (LOOP, 12): 2.0,
     }
 
 

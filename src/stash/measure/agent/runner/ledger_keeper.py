@@ -62,10 +62,14 @@ class ModelCalls:
     def __init__(self, tell: Callable[[float], None], now: Callable[[], float]) -> None:
         self._tell, self._now = tell, now
         self._handle: Any = None
+        self._with_gradients = False
+        self._has_gradients = sys.modules["torch"].is_grad_enabled
         self._register = sys.modules["torch.nn.modules.module"].register_module_forward_pre_hook
 
-    def await_next(self) -> None:
+    def await_next(self, with_gradients: bool = False) -> None:
+        """``with_gradients``: calls without them are none of a step's."""
         if self._handle is None:
+            self._with_gradients = with_gradients
             self._handle = self._register(self._note_call)
 
     def stop(self) -> None:
@@ -76,6 +80,8 @@ class ModelCalls:
     def _note_call(self, module: Any, inputs: Any) -> None:
         """Of modules without parameters, transforms of batches are some."""
         now = self._now()
+        if self._with_gradients and not self._has_gradients():
+            return
         if self._handle is not None and next(module.parameters(), None) is not None:
             self.stop()
             self._tell(now)
@@ -158,6 +164,9 @@ class LedgerKeeper(NoLedger):
         if event is ThreadEvent.BATCH_GIVEN:
             if self._model_calls is not None:
                 self._model_calls.await_next()
+        elif event is ThreadEvent.STEPPED:
+            if self._model_calls is not None and not ledger.sees_loaders:
+                self._model_calls.await_next(with_gradients=True)
         elif event is ThreadEvent.ITERATOR_ASKED:
             self._places.mark_loop()
             self._places.start()
@@ -246,11 +255,13 @@ class LedgerKeeper(NoLedger):
             if self._ledger.before_updates is not None:
                 own = min(own, self._ledger.before_updates)
             _shift_seconds(rows, OPTIMIZER, LOOP, own)
+            _shift_seconds(rows, BACKWARD, LOOP, places.in_hooks)
         else:
             _shift_seconds(rows, LOOP, FORWARD, timed.get(LOOP, 0.0) - device_between)
         if LOOP in rows and not timed.get(INPUT):  # no batch was seen to begin a pass
             rows.setdefault(FORWARD, _empty_row(FORWARD))
-            _shift_seconds(rows, LOOP, FORWARD, places.move_to_forward())
+            by_looks = places.move_to_forward(is_known=sees_models)
+            _shift_seconds(rows, LOOP, FORWARD, by_looks)
         found = places.rows()
         if is_alone and timing.interpreter is not None:
             found += _take_interpreter(rows, timing.interpreter)

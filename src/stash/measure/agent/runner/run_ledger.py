@@ -71,7 +71,7 @@ _TABLE: dict[ThreadEvent, dict[str, str]] = {
     ThreadEvent.STEPPED: dict.fromkeys((*_WITHIN_A_STEP, START_UP), OTHER),
     ThreadEvent.SCRIPT_GOES_ON: {OTHER: LOOP},
     ThreadEvent.CLEARING_BEGINS: dict.fromkeys((LOOP, FORWARD), OPTIMIZER),
-    ThreadEvent.COLLECTIVE_BEGINS: dict.fromkeys((LOOP, FORWARD), COLLECTIVE),
+    ThreadEvent.COLLECTIVE_BEGINS: dict.fromkeys((LOOP, FORWARD, OPTIMIZER), COLLECTIVE),
     ThreadEvent.SAVE_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR), CHECKPOINT),
     ThreadEvent.COMPILATION_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE), COMPILATION),
     ThreadEvent.COLLECTION_BEGINS: {
@@ -184,6 +184,11 @@ class RunLedger:
         self._before.append(row)
         return False
 
+    def _begin_collective(self, row: str, now: float, loader: object) -> bool:
+        """Of an update under way it is the optimizer's; before one, gradients are averaged by hand."""
+        self._before.append(row)
+        return row == OPTIMIZER and self._passed_at is None
+
     def _return(self, row: str, now: float, loader: object) -> bool:
         """The thread goes on with what was interrupted, which is no new occurrence of that."""
         before = self._before.pop() if self._before else row
@@ -197,7 +202,7 @@ class RunLedger:
         if self._depth > 1:
             return True
         self._trial, self._is_between_epochs, self._given_at = None, False, None
-        if row == LOOP and INPUT in self.seconds:
+        if row == LOOP and self.sees_loaders:
             # another pass over the batch that it has, as of a second optimizer
             self._account(now)
             passed = self.seconds[LOOP] - self._loop_before
@@ -249,7 +254,7 @@ class RunLedger:
         return False
 
     def _call_model(self, row: str, now: float, loader: object) -> bool:
-        """What came since the batch was the script's own."""
+        """What came since the batch was the script's own; without a loader, since the step."""
         if row == FORWARD and self._given_at is not None:
             self._account(now)
             own = max(0.0, self.seconds[FORWARD] - self._given_at)
@@ -257,8 +262,16 @@ class RunLedger:
             self.seconds[LOOP] += own
             self.prepared += own
             self.model_calls += 1
+        elif row == LOOP and not self.sees_loaders:
+            self._account(now)
+            self._rename(FORWARD)
+            self.model_calls += 1
         self._given_at = None
         return True
+
+    @property
+    def sees_loaders(self) -> bool:
+        return INPUT in self.seconds
 
     def _end_evaluated_loop(self, row: str, now: float, loader: object) -> bool:
         return self._end_loop(row, now, loader, is_evaluation=True)
@@ -334,6 +347,7 @@ Preparation: TypeAlias = Callable[[RunLedger, str, float, object], bool]
 """What is to be done before the table is asked; whether that was all."""
 _PREPARES: Mapping[ThreadEvent, Preparation] = {
     **dict.fromkeys(_INTERRUPTS, RunLedger._interrupt),
+    ThreadEvent.COLLECTIVE_BEGINS: RunLedger._begin_collective,
     **dict.fromkeys(_RETURNS, RunLedger._return),
     ThreadEvent.BACKWARD_BEGINS: RunLedger._begin_pass,
     ThreadEvent.BACKWARD_ENDED: RunLedger._end_pass,

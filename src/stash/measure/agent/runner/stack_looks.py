@@ -59,8 +59,10 @@ _UPDATES = (
 )
 """What a parameters' update is made of, between the backward pass and the step's end."""
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
-_CLEARS = "zero_grad"
-"""A module's function that is no call of it, but a part of the update."""
+_CALLS = ("_call_impl", "_wrapped_call_impl", "__call__")
+"""Functions of that by which a model is called; others are none of a pass: ``state_dict``, ``parameters``."""
+_ENGINE = "_engine_run_backward"
+"""PyTorch's function around the engine, which calls hooks of the script's own, and nothing else of it, directly."""
 
 
 ScriptLine: TypeAlias = tuple[str, int]
@@ -105,6 +107,8 @@ class Places:
         """The script's own switch interval while its thread is looked at; ``None``: it is not."""
         self.before_update = 0.0
         """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
+        self.in_hooks = 0.0
+        """Seconds of rows ``backward`` in functions of the script's own that the engine calls for gradients."""
         self._seen: dict[str, list[float]] = defaultdict(list)
         """By row, what each look at it stands for."""
         self._mark: tuple[dict[_Look, float], dict[str, int]] = ({}, {})
@@ -132,7 +136,7 @@ class Places:
         self._looks = {look: seconds for look, seconds in seen if look.row in keep}
         self._seen.clear()
         self.mark_loop()
-        self.before_update = 0.0
+        self.before_update = self.in_hooks = 0.0
 
     def mark_loop(self) -> None:
         """A loop begins; what for is not known."""
@@ -165,6 +169,7 @@ class Places:
         for look in self._looks.copy():
             self._looks[look] *= factors.get(look.seen_in, 1.0)
         self.before_update *= factors.get(OPTIMIZER, 1.0)
+        self.in_hooks *= factors.get(BACKWARD, 1.0)
 
     def _sample_on(self) -> None:
         last = time.perf_counter()
@@ -191,16 +196,19 @@ class Places:
         models = -1
         is_of_library = False
         updates = row != OPTIMIZER
+        is_callee_own = is_hooked = False
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
-            updates = updates or path.endswith(_UPDATES)
+            is_update = path.endswith(_UPDATES)
+            updates = updates or is_update
+            is_of_library = is_of_library or (is_update and not own)
             if is_own(path):
                 own.append(((path, code.co_firstlineno), frame.f_lineno))
-            elif path.endswith(_MODULES) and code.co_name == _CLEARS:
-                updates = True
-            elif path.endswith(_MODULES):
+            elif path.endswith(_MODULES) and code.co_name in _CALLS:
                 is_of_library = is_of_library or not own
                 models = len(own)
+            is_hooked = is_hooked or (is_callee_own and code.co_name == _ENGINE)
+            is_callee_own = is_own(path)
             if not (own or inside or _is_of_stash(path)):
                 inside = getattr(code, "co_qualname", code.co_name)
             frame = frame.f_back
@@ -209,6 +217,9 @@ class Places:
         if not updates:
             row = LOOP
             self.before_update += seconds
+        elif is_hooked and row == BACKWARD:
+            row = LOOP
+            self.in_hooks += seconds
         for call, line in own[models:] if models >= 0 else ():
             self._model_lines[call] = min(line, self._model_lines.get(call, line))
         for call, line in own if row == BACKWARD else ():
@@ -248,9 +259,14 @@ class Places:
         loop = next((call for own in asks[:1] for call, _ in own if call in shared), None)
         return {known for own in asks for known in own if known[0] == loop}
 
-    def move_to_forward(self) -> float:
-        """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``."""
+    def move_to_forward(self, is_known: bool = False) -> float:
+        """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``.
+
+        None where it ``is_known`` when that was: then looks have the right row.
+        """
         self._relabel(LOOP, self._is_before_the_model, prepares=True)
+        if is_known:
+            return 0.0
         return self._relabel(LOOP, self._is_of_a_pass, row=FORWARD)
 
     def _is_before_the_model(self, look: _Look) -> bool:
