@@ -31,7 +31,7 @@ from stash.core.units import format_seconds
 
 SELDOM = 10
 """Steps of which one does what all did."""
-_NEAR_LINES, _SEVERAL = 20, 3
+_NEAR_LINES, _SEVERAL = 20, 2
 """Lines apart, and so many places, that are one loop in Python."""
 _SELDOM_SAVES = 1 - 1 / SELDOM
 _FEW_STEPS = 2
@@ -262,8 +262,8 @@ def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
         return
     if _GRADIENT.search(places[0].text):
         text = (
-            f"Average all gradients by one `all_reduce` of one flat tensor at {written_place(places[0])}, or wrap the model "
-            "in DistributedDataParallel, which exchanges them while the backward pass goes on"
+            f"Average all gradients by one `all_reduce` of one flat tensor at {written_place(places[0])}, or wrap the "
+            "model in DistributedDataParallel, which exchanges them while the backward pass goes on"
         )
         yield Remedy(text, name="flat-gradients", first=True)
     else:

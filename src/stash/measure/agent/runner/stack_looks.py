@@ -36,7 +36,7 @@ from stash.measure.agent import private
 _PERIOD = 0.005
 _LONGEST = 0.25
 """Seconds at most that one look stands for: a thread that held the interpreter, or a machine that stood still."""
-_SWITCH = 0.0005
+_SWITCH = 0.00005
 """Seconds for which a thread may hold the interpreter while another waits for it: lines that hold it for less, in a
 library of Python alone, were never seen."""
 _OF_LOOPS = (EPOCH_START, INPUT, FORWARD)
