@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from threading import get_ident
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -227,6 +228,8 @@ class Stamps:
         self._events: list[Any] = []
         """Of each the event, when it was, the thread's delay by then, and what comes with it, one after the other: an
         object for each would set off Python's collector, which a job that leaves no garbage never does."""
+        self._counted: list[float] = []
+        """Of each step that ended its number, the thread's context switches, and whether its last gradient was seen."""
         self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
@@ -300,7 +303,7 @@ class Stamps:
         if event is ThreadEvent.STEP_ENDED:
             if len(events) > _MOST_OF_STEPS:
                 self._fold()
-            about = self._count_step(now)
+            self._count_step(now)
         elif event is ThreadEvent.BACKWARD_ENDED and self._handles:
             queue.sample(now)
             self.followed.windows.close()
@@ -314,23 +317,25 @@ class Stamps:
         if not is_kept or len(events) > _MOST_EVENTS:
             self._fold()
 
-    def _count_step(self, now: float) -> tuple[int, float, bool]:
-        """The step's number, context switches by its end, and whether its last gradient was seen."""
+    def _count_step(self, now: float) -> None:
+        """Keep the step's number, context switches by its end, and whether its last gradient was seen."""
         switches, asked = self._switches
         if now - asked > _SWITCHES_SECONDS:
             switches = float(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw)
             self._switches = switches, now
         self.steps += 1
-        return self.steps, switches, bool(self._handles)
+        self._counted += (self.steps, switches, bool(self._handles))
 
     def _fold(self) -> None:
         """Find out what the events that came make of steps."""
         events, step = self._events.copy(), self._step
+        counted = iter(self._counted.copy())
         self._events.clear()
+        self._counted.clear()
         for event, now, delay, about in zip(*[iter(events)] * _FIELDS, strict=True):
             if event is ThreadEvent.STEP_ENDED:
                 # what follows until ``STEP_BEGINS`` is Stash's own work
-                self._write_row(about, step.end(now, delay))
+                self._write_row(tuple(islice(counted, 3)), step.end(now, delay))
             else:
                 step.handlers[event](now, delay, about)
         if self._live is not None:
@@ -338,7 +343,7 @@ class Stamps:
         for observe in self.observers:
             observe(step.stage)
 
-    def _write_row(self, counted: tuple[int, float, bool], marks: list[Mark]) -> None:
+    def _write_row(self, counted: tuple[float, ...], marks: list[Mark]) -> None:
         row = fold_marks(marks)
         row[NUMBER], row[SWITCHES], row[GRADIENTS] = counted
         if self._device is None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from statistics import median_low
-from typing import Any, TypeAlias
+from typing import Any
 
 from stash.core.ladder import UNTOUCHED
 from stash.core.measured import Block, Memory
@@ -92,7 +92,9 @@ def time_steps(
         rank.note(
             "steps have more collectives than Stash keeps: what the last of a block are waited for is not seen"
         )
-    waited, counting, trying, served, telling, saving = zip(*taken, strict=True)
+    waited, counting, trying, served, telling, saving = (
+        taken[field::_TAKEN] for field in range(_TAKEN)
+    )
     counting = own = without_preemption(counting)
     if not rank.clock.runs_ahead:  # else handing out batches costs a step no time
         own_work = without_preemption([*map(operator.add, telling, trying)])
@@ -103,7 +105,9 @@ def time_steps(
         found |= _delay_facts(stamps, stamped, lengths, paused)
     if stamps.sees_exchange:
         found |= _exchange_facts(stamps, stamped)
-    found |= _input_facts(feeds, tuple(map(operator.sub, waited, counting)), served)
+    found |= _input_facts(
+        feeds, tuple(map(operator.sub, waited, counting)), tuple(map(int, served))
+    )
     return Block(
         round=number,
         rung=rung,
@@ -149,21 +153,22 @@ def _begin_usage(
     return usage, 1
 
 
-_TakenStep: TypeAlias = tuple[float, float, float, int, float, float]
-"""Of a step: what loaders made it wait, what counting took, what trials' recording took, its samples, what telling
-Stash took, and what saving took; seconds."""
+_TAKEN = 6
+"""Of each step, one after the other: what loaders made it wait, what counting took, what trials' recording took, its
+samples, what telling Stash took, and what saving took; seconds. An object for each step would set off Python's
+collector, which a job that leaves no garbage never does."""
 
 
 def _take_steps(
     rank: OwnRank, loops: Loops, clock: BlockClock, steps: int, most_seconds: float | None
-) -> Generator[None, None, tuple[float, list[_TakenStep]]]:
+) -> Generator[None, None, tuple[float, list[float]]]:
     """When the last of so many steps ended, or of as many as fit ``most_seconds``, and what was read of each."""
     tally, feeds = own_tally(), rank.feeds
-    taken: list[_TakenStep] = []
+    taken: list[float] = []
     before = _sum_so_far(feeds, loops, tally)
     rank.ledger.take_saving_seconds()
     ended = clock.started
-    while (done := len(taken) + 1) <= steps:
+    while (done := len(taken) // _TAKEN + 1) <= steps:
         yield
         if most_seconds is not None and done in _LOOKS_AGAIN:
             steps = min(steps, _count_fitting(rank, most_seconds, done, sum(clock.steps)))
@@ -171,7 +176,7 @@ def _take_steps(
         now = _sum_so_far(feeds, loops, tally)
         waited, counting, trying, samples = map(operator.sub, now, before)
         before, saved = now, rank.ledger.take_saving_seconds()
-        taken.append((waited, counting, trying, int(samples), rank.own_seconds, saved))
+        taken += (waited, counting, trying, samples, rank.own_seconds, saved)
         clock.step(ended, loops.is_between_epochs, saved)
         ledger.last_block.cut()
     return ended, taken
