@@ -18,6 +18,7 @@ from stash.analysis.run_account import RunRow, SlowLine
 from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
+    COLLECTIVE,
     COLLECTOR,
     COMPILATION,
     EPOCH_END,
@@ -45,6 +46,10 @@ _TRAINS = re.compile(r"\.(backward|step|zero_grad)\(")
 _COLLECTS = re.compile(r"\bcollect\(")
 _TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
 _GRADIENT = re.compile(r"\.grad\b")
+_UPDATES = re.compile(
+    r"\.data(\[.*\])?\s*([-+*/]?=[^=]|\.(add|sub|mul|copy|addcmul|addcdiv|lerp)_\()"
+)
+"""Parameters, by an optimizer of the script's own."""
 _AVERAGES = re.compile(
     r"\.lerp_?\(|\.mul_\(.*\.add_\(|\bema\b|\b(ema|average)\w*\.(update|step)\w*\(", re.I
 )
@@ -178,19 +183,25 @@ def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
         yield _do_less_often(case, place, part * place.seconds)
 
 
-def _is_in_python(case: Case, place: SlowLine) -> bool:
-    """Whether lines around it take their time, too, as those of a loop in Python do."""
-    near = [
+def _list_near(case: Case, place: SlowLine) -> list[SlowLine]:
+    """The loop's lines around one that take their time, too, with it: several are a loop in Python."""
+    return [
         each
         for each in case.epoch.places
         if (each.row, each.file) == (LOOP, place.file) and abs(each.line - place.line) < _NEAR_LINES
     ]
-    return len(near) >= _SEVERAL
 
 
 def _do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
     """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
     saves, where = seconds * _SELDOM_SAVES, written_place(place)
+    near = [each.text for each in _list_near(case, place)]
+    if any(_UPDATES.search(line) and not _AVERAGES.search(line) for line in near):
+        text = (
+            f"Update all parameters at once at {where}: by an optimizer of `torch.optim` with fused=True, or by "
+            "`torch._foreach_add_` and the like over lists of them"
+        )
+        return Remedy(text, name="own-optimizer")
     if _GRADIENT.search(place.text) and not _LOG.search(place.text):
         text = (
             f"Treat all gradients at once at {where} (`torch.nn.utils.clip_grad_norm_`, `get_total_norm`) instead of "
@@ -221,7 +232,7 @@ def _do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
         )
         return Remedy(ahead, name="prepare-ahead")
     text = f"Do {where} every {SELDOM} steps, or in a thread of its own"
-    if _is_in_python(case, place):
+    if len(near) >= _SEVERAL:
         text += "; a loop in Python rather on whole arrays (NumPy, tensors), or in a process"
     return Remedy(text, saves, name="seldom")
 
@@ -254,6 +265,16 @@ def _compilation_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     yield Remedy(shapes, row.seconds, name="recompiles", first=True)
 
 
+def _collective_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    place = case.place(COLLECTIVE)
+    what = written_place(place) if place else "the script by itself"
+    text = (
+        f"Send what {what} exchanges once, before the loop, if it stays the same, or every {SELDOM} steps, and as one "
+        "tensor instead of several; if it is batches, let every rank read its own"
+    )
+    yield Remedy(text, row.seconds * _SELDOM_SAVES, name="fewer-collectives")
+
+
 def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
     """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
     places = case.epoch.own_collectives
@@ -284,6 +305,7 @@ def _interpreter_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
 _OF_ROWS: Mapping[str, Callable[[Case, RunRow], Iterator[Remedy]]] = {
     LOOP: _loop_remedies,
     COLLECTOR: _collector_remedies,
+    COLLECTIVE: _collective_remedies,
     COMPILATION: _compilation_remedies,
     INTERPRETER: _interpreter_remedies,
     EPOCH_START: _epoch_start_remedies,

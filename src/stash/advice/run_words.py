@@ -6,6 +6,7 @@ from stash.advice.case import Case
 from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
 from stash.core.ledger_rows import (
     CHECKPOINT,
+    COLLECTIVE,
     COLLECTOR,
     COMPILATION,
     EPOCH_END,
@@ -24,6 +25,7 @@ SUBJECTS = {
         "Waiting for Python's interpreter, which another thread of the script has,",
         "takes",
     ),
+    COLLECTIVE: ("Collectives that the script itself calls", "take"),
     EPOCH_START: ("Epoch starts", "take"),
     EPOCH_END: ("The script's own code between epochs", "takes"),
     EVALUATION: ("Evaluation", "takes"),

@@ -40,8 +40,9 @@ COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
 """Rows of a ledger that compute is."""
 NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
-IN_COMPUTE = (LOOP, COLLECTOR, COMPILATION, INTERPRETER)
-"""Rows that the lowest rung contains, and that are no computing of the job's."""
+IN_COMPUTE = (LOOP, COLLECTOR, COMPILATION, INTERPRETER, COLLECTIVE)
+"""Rows that the lowest rung contains, and that are no computing of the job's; collectives of the script's own where no
+rung goes without them."""
 RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
 _MOSTLY_THERE = 0.4
@@ -207,6 +208,8 @@ def account_for_run(
         return None
     growth = _own_code_growth(profile, ledgers, lowest, step_seconds)
     own = _rows_of_steps(ledgers, growth, lost_share)
+    if CONTENTION not in stalls and len(ledgers) > 1:
+        own += _own_collectives(ledgers)
     times = {LOOP: growth or 1.0}
     inside = sum(
         _part_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0)
@@ -250,6 +253,8 @@ def _rows_of_steps(
     """Those that compute contains; of the loop's own code as long as it is in measured steps."""
     found = []
     for name in IN_COMPUTE:
+        if name == COLLECTIVE:
+            continue
         row = _row_of_steps(ledgers, name)
         if row is None:
             continue
@@ -276,6 +281,16 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
         each=Interval(value=fmean(found)) if found else None,
         times=len(found),
         rank=rank,
+    )
+
+
+def _own_collectives(ledgers: Sequence[RankLedger]) -> list[RunRow]:
+    """As long as the rank that comes last takes for them: others wait for it, too."""
+    seconds = min(_timed_seconds(ledger, COLLECTIVE) for ledger in ledgers)
+    count = min(ledger.timed_steps for ledger in ledgers)
+    time = Interval(value=seconds)
+    return [RunRow(name=COLLECTIVE, time=time, doubt=_DOUBT * seconds / math.sqrt(count))] * (
+        seconds > 0
     )
 
 
@@ -392,6 +407,8 @@ def _part_under(
 
     Of a slow leader, what it takes longer than the others has been taken out of them.
     """
+    if name == COLLECTIVE:
+        return min(_timed_seconds(ledger, name) for ledger in ledgers)
     seconds = [
         _timed_seconds(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)
     ]

@@ -151,6 +151,8 @@ BETWEEN = {
     "compilation": "torch.compile after the first step: again; in the table of the step it is part of compute",
     "interpreter": "waiting for another thread to release Python's interpreter; in the table of the step it is part of "
     "compute",
+    "collective": "collectives that the script itself calls, where no rung of the ladder goes without them; in the table "
+    "of the step they are part of compute",
     "epoch start": "once an epoch, the time until a new iterator of the loader gives its first batch: starting workers, "
     "sampler, pickling",
     "epoch end": "the script's own code between an epoch's last batch and the next epoch, except evaluation and saving",

@@ -366,6 +366,7 @@ CASES: Mapping[str, Profile] = {
             "writer.add_scalar('loss', loss)",
             "time.sleep(0.01)",
             "writer.add_histogram(name, p.grad, step)",
+            "p.data = p.data - self.lr * p.grad",
         )
     },
     "loop: called from elsewhere": places("loop", "scores.argsort()", 0.012, caller="train.py:43"),

@@ -315,23 +315,23 @@ def test_a_model_that_is_called_in_an_evaluation_begins_no_step(thread: Thread) 
 
 
 def test_only_the_first_call_of_a_model_is_told_and_transforms_are_none() -> None:
-    told: list[float] = []
-    calls = ModelCalls(told.append, lambda: 7.0)
+    calls_at: list[float] = []
+    calls = ModelCalls(calls_at.append, lambda: 7.0)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2))
     batch = torch.ones(1, 2)
     for _ in range(2):
         calls.await_next()
         calls.await_next()
         torch.nn.Flatten()(batch)
-        assert not told
+        assert not calls_at
         model(batch)
         model(batch)
-        assert told == [7.0]
-        told.clear()
+        assert calls_at == [7.0]
+        calls_at.clear()
     calls.await_next()
     calls.stop()
     model(batch)
-    assert not told
+    assert not calls_at
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
