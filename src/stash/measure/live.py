@@ -54,6 +54,8 @@ _PHASES = {
 _NOTEBOOK_COLUMNS, _REDRAWN_SECONDS = 88, 0.25
 _LINES = 20
 """In a log, of all rounds within the budget; fast jobs take hundreds of rounds."""
+_WORTH_SAYING = 0.01
+"""Of a step, from which a wait is said."""
 
 
 class Progress:
@@ -75,7 +77,7 @@ class Progress:
         self._standing = Standing(0)
         self._table: RenderableType | None = None
         self._next_line = 0.0
-        self._knows_step = False
+        self._knows_step = self._has_looked = False
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
@@ -103,11 +105,16 @@ class Progress:
             self._print_above(
                 f"about {format_seconds(moment.step_seconds)} a step while warming up; timing unmodified steps …"
             )
+        if moment.steps is not None and not self._has_looked:
+            self._has_looked = True
+            self._print_above(_early_answer(moment))
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:
             return
         if moment.breakdown is None:
-            self._print_above(_first_answer(moment.profile))
+            self._print_above(
+                _first_answer(moment.profile, "closer look" if self._has_looked else "first look")
+            )
             return
         now = make_standing(moment.breakdown, self._wishes.noise)
         if now.rounds <= self._standing.rounds:
@@ -217,7 +224,15 @@ def _forecast_rounds(round_seconds: float | None, budget: float) -> str:
     return f"a round takes about {round_seconds:.0f} s, {reach}; --budget {enough} gives {MIN_ROUNDS} rounds"
 
 
-def _first_answer(profile: Profile) -> str:
+def _early_answer(moment: Moment) -> str:
+    """What the very first of a job's unmodified steps tell, while more are timed."""
+    step, waited = moment.step_seconds or 0.0, moment.waited_seconds or 0.0
+    waits = f", {format_seconds(waited)} ({waited / step:.0%}) of it waiting for the data loader"
+    says = waits if waited > _WORTH_SAYING * step > 0 else ""
+    return f"first look ({moment.steps} unmodified steps): {format_seconds(step)} a step{says}; timing more …"
+
+
+def _first_answer(profile: Profile, name: str) -> str:
     """What the job's first steps tell before anything is changed: seen, which is not yet what a remedy saves."""
     first = first_steps(profile, remove_disturbance(profile))
     if first is None:
@@ -227,10 +242,10 @@ def _first_answer(profile: Profile) -> str:
     known = [
         f"{format_seconds(part)} ({part / step:.0%}) of it waiting for {name}"
         for name, part in parts
-        if part > 0.01 * step
+        if part > _WORTH_SAYING * step
     ]
     waits = join_names(known) if known else "no significant waits"
-    return f"first look ({first.steps} unmodified steps): {format_seconds(step)} a step, {waits}"
+    return f"{name} ({first.steps} unmodified steps): {format_seconds(step)} a step, {waits}"
 
 
 def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> list[str]:

@@ -46,6 +46,10 @@ class Moment:
     """What a round is expected to take, once the agents have planned it."""
     step_seconds: float | None = None
     """What a step takes, roughly; known while the first ones are timed."""
+    steps: int | None = None
+    """By so many unmodified steps; ``None``: by the last one of warming up."""
+    waited_seconds: float | None = None
+    """Of which the first rank waited so long for its loaders."""
     notice: str | None = None
     """What happened that whoever waits should know at once."""
 
@@ -303,5 +307,7 @@ class Measurement:
             None if profile is None else self._make_breakdown(profile),
             None if planned is None else planned.round_seconds,
             phase.step_seconds,
+            phase.steps,
+            phase.waited_seconds,
             notice,
         )

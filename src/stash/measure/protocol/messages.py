@@ -43,7 +43,10 @@ class PhaseBegun(AgentMessage, kind="phase"):
     name: str
     round: int | None = None
     step_seconds: float | None = None
-    """What the last step of warming up took, of ``first-steps``."""
+    """What the last step of warming up took, of ``first-steps``; with ``steps``, the mean of so many of those."""
+    steps: int | None = None
+    waited_seconds: float | None = None
+    """… and what the leader waited for its loaders in each."""
 
 
 @dataclass(frozen=True, init=False)

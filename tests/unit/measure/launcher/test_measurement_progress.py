@@ -141,6 +141,27 @@ def test_what_a_step_takes_is_said_once_before_the_first_ones_are_timed():
     )
 
 
+def test_the_very_first_steps_are_an_answer_while_more_are_timed():
+    profile = build({"solo": [0.1]})
+    first = tuple(
+        Block(0, "untouched", rank, 10, 1.0, step_seconds=(0.1,) * 10, step_delays=(0.0,) * 10)
+        for rank in (0, 1)
+    )
+    log = Console(file=io.StringIO(), width=200)
+    with Progress(EXPEDITION, log) as progress:
+        for waited in (0.03, 0.04):
+            progress.show(
+                Moment("first-steps", None, 0.5, step_seconds=0.1, steps=5, waited_seconds=waited)
+            )
+        progress.show(Moment("blocks", None, 1.0, profile.model_copy(update={"blocks": first})))
+    looks = [line for line in log.file.getvalue().splitlines() if "look (" in line]
+    assert looks == [
+        "  first look (5 unmodified steps): 100 ms a step, 30.0 ms (30%) of it waiting for the data loader; "
+        "timing more …",
+        "  closer look (10 unmodified steps): 100 ms a step, no significant waits",
+    ]
+
+
 def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured():
     says = "a round takes about 30 s, so 60 s give an estimate with wide intervals or none; --budget 140 gives 3 rounds"
     console = Console(file=io.StringIO(), width=200)

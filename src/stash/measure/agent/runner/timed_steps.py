@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from statistics import median_low
+from statistics import fmean, median_low
 from typing import Any
 
 from stash.core.ladder import UNTOUCHED
@@ -33,7 +33,7 @@ from stash.measure.agent.wraps import replicas, trial_changes
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.waits import UNNAMED, ledger
 from stash.measure.linux import counters, processes, run_queue
-from stash.measure.protocol.messages import Payload
+from stash.measure.protocol.messages import Payload, PhaseBegun
 from stash.measure.protocol.stamped import StampedStep, StepStage
 
 _UNTOUCHED_SECONDS = 6.0
@@ -52,6 +52,8 @@ _AFTER_EPOCH_START = 10
 """Steps of the next epoch."""
 _PREEMPTED_SECONDS, _PREEMPTED_TIMES = 1e-3, 4.0
 """Beyond what Stash's own work usually takes in a step, from which the thread had no core meanwhile."""
+_FEWEST_OF_A_LOOK, _SECONDS_OF_A_LOOK = 5, 0.25
+"""So many of a job's first steps, and seconds, are told of before the others are timed."""
 _GROWTH = 1.01
 """By how much a peak must exceed the last one that was written down."""
 
@@ -167,7 +169,7 @@ def _take_steps(
     taken: list[float] = []
     before = _sum_so_far(feeds, loops, tally)
     rank.ledger.take_saving_seconds()
-    ended = clock.started
+    ended, has_looked = clock.started, most_seconds is None
     while (done := len(taken) // _TAKEN + 1) <= steps:
         yield
         if most_seconds is not None and done in _LOOKS_AGAIN:
@@ -178,6 +180,14 @@ def _take_steps(
         before, saved = now, rank.ledger.take_saving_seconds()
         taken += (waited, counting, trying, samples, rank.own_seconds, saved)
         clock.step(ended, loops.is_between_epochs, saved)
+        if (
+            not has_looked
+            and done >= _FEWEST_OF_A_LOOK
+            and ended - clock.started >= _SECONDS_OF_A_LOOK
+        ):
+            has_looked = True
+            mean, waits = fmean(clock.steps), fmean(taken[::_TAKEN])
+            rank.publish(PhaseBegun("first-steps", None, mean, done, waits))
         ledger.last_block.cut()
     return ended, taken
 
