@@ -103,8 +103,9 @@ def test_what_cannot_be_asked_to_end_is_ended_by_force():
     ("cores", "ranks", "shares", "siblings"),
     [
         ({0, 1, 2, 3}, 2, [{0, 1}, {2, 3}], ""),
-        ({5, 1, 9}, 3, [{1}, {5}, {9}], ""),  # not all are ours, and they are taken in order
-        ({0, 1, 2}, 2, [{0}, {1}], ""),  # alike for all, so one is left over
+        ({5, 1, 9, 7}, 2, [{1, 5}, {7, 9}], ""),  # not all are ours, and they are taken in order
+        ({0, 1, 2, 3, 4}, 2, [{0, 1}, {2, 3}], ""),  # alike for all, so one is left over
+        ({0, 1, 2}, 2, [None, None], ""),  # on one core a rank would compete with its own exchange
         ({0}, 2, [None, None], ""),
         (
             {0, 1, 2, 3},

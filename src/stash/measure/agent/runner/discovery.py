@@ -122,7 +122,8 @@ def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
 
 def _describe_rank(rank: OwnRank, step_seconds: float) -> Introduction:
     place, orders = rank.place, rank.orders
-    cores = len(os.sched_getaffinity(0)) if orders.pin else None
+    usable = len(os.sched_getaffinity(0))
+    cores = usable if orders.pin and usable != os.cpu_count() else None
     used = [*scope.used.values(), *replicas.list_groups(), default_group()]
     groups = {
         describe_group(group)
