@@ -7,7 +7,8 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -261,6 +262,17 @@ def train(look, library, optimizer, parameters):
         (OPTIMIZER, 6),
         (OPTIMIZER, 7),
     }
+
+
+def test_an_instruction_of_no_line_is_its_functions_first(tmp_path: Path) -> None:
+    code = SimpleNamespace(
+        co_filename=str(tmp_path / "train.py"), co_firstlineno=7, co_name="train"
+    )
+    frame: Any = SimpleNamespace(f_code=code, f_lineno=None, f_back=None)
+    places = Places(threading.get_ident(), lambda: LOOP)
+    places.add(LOOP, frame, 1.0)
+    assert [(row["line"], row["text"]) for row in places.rows()] == [(7, "")]
+    assert stack_looks.own_line(frame) == (str(tmp_path / "train.py"), 7)
 
 
 def test_hooks_of_the_scripts_own_are_the_loops_and_its_functions_with_gradients_are_not(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -237,31 +238,7 @@ class LedgerKeeper(NoLedger):
         timing = self._timing or _TimedSteps(now, 0, {}, None)
         self.stop()
         rows = {row["row"]: row for row in self._ledger.rows(now, timing.before)}
-        timed = {row: each["timed_seconds"] for row, each in rows.items()}
-        prepared = self._ledger.prepared
-        sees_models = 2 * self._ledger.model_calls > self._ledger.steps - timing.first
-        places.fit(
-            {
-                **timed,
-                LOOP: timed.get(LOOP, 0.0) - prepared,
-                FORWARD: timed.get(FORWARD, 0.0) + prepared,
-            }
-        )
-        if device_between is None:
-            by_looks = places.move_to_loop(prepared if sees_models else None)
-            if not sees_models:
-                _shift_seconds(rows, FORWARD, LOOP, by_looks)
-            own = places.before_update
-            if self._ledger.before_updates is not None:
-                own = min(own, self._ledger.before_updates)
-            _shift_seconds(rows, OPTIMIZER, LOOP, own)
-            _shift_seconds(rows, BACKWARD, LOOP, places.in_hooks)
-        else:
-            _shift_seconds(rows, LOOP, FORWARD, timed.get(LOOP, 0.0) - device_between)
-        if LOOP in rows and not timed.get(INPUT):  # no batch was seen to begin a pass
-            rows.setdefault(FORWARD, _empty_row(FORWARD))
-            by_looks = places.move_to_forward(is_known=sees_models)
-            _shift_seconds(rows, LOOP, FORWARD, by_looks)
+        self._name_own_code(rows, self._ledger.steps - timing.first, device_between)
         found = places.rows()
         if is_alone and timing.interpreter is not None:
             found += _take_interpreter(rows, timing.interpreter)
@@ -276,6 +253,29 @@ class LedgerKeeper(NoLedger):
             places=found,
             unplaced=places.why_none,
         )
+
+    def _name_own_code(
+        self, rows: dict[str, dict[str, Any]], steps: int, device_between: float | None
+    ) -> None:
+        """Move to ``loop`` what rows have of the script's own, by events, or by looks where those do not tell."""
+        ledger, places = self._ledger, self._places
+        timed = {row: each["timed_seconds"] for row, each in rows.items()}
+        loop, prepared = timed.get(LOOP, 0.0), ledger.prepared
+        sees_models = 2 * ledger.model_calls > steps
+        # looks before the model saw ``forward``
+        seen = {LOOP: loop - prepared, FORWARD: timed.get(FORWARD, 0.0) + prepared}
+        places.fit({**timed, **seen})
+        if device_between is None:
+            by_looks = places.move_to_loop(prepared if sees_models else None)
+            _shift_seconds(rows, FORWARD, LOOP, 0.0 if sees_models else by_looks)
+            most = math.inf if ledger.before_updates is None else ledger.before_updates
+            _shift_seconds(rows, OPTIMIZER, LOOP, min(places.before_update, most))
+            _shift_seconds(rows, BACKWARD, LOOP, places.in_hooks)
+        else:
+            _shift_seconds(rows, LOOP, FORWARD, loop - device_between)
+        if LOOP in rows and not timed.get(INPUT):  # no batch was seen to begin a pass
+            rows.setdefault(FORWARD, _empty_row(FORWARD))
+            _shift_seconds(rows, LOOP, FORWARD, places.move_to_forward(is_known=sees_models))
 
     def _hook(self) -> None:
         """From the first loop on collections and flushes are noticed; what another keeper left behind goes."""

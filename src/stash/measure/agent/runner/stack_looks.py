@@ -203,7 +203,7 @@ class Places:
             updates = updates or is_update
             is_of_library = is_of_library or (is_update and not own)
             if is_own(path):
-                own.append(((path, code.co_firstlineno), frame.f_lineno))
+                own.append(((path, code.co_firstlineno), _line_of(frame)))
             elif path.endswith(_MODULES) and code.co_name in _CALLS:
                 is_of_library = is_of_library or not own
                 models = len(own)
@@ -340,7 +340,13 @@ def own_line(frame: FrameType | None) -> ScriptLine | None:
     """The innermost of the script's own lines; ``None`` of what it did not write."""
     while frame is not None and not is_own(frame.f_code.co_filename):
         frame = frame.f_back
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+    return None if frame is None else (frame.f_code.co_filename, _line_of(frame))
+
+
+def _line_of(frame: FrameType) -> int:
+    """Some instructions are of no line: they are of the function's first one."""
+    line: int | None = frame.f_lineno
+    return frame.f_code.co_firstlineno if line is None else line
 
 
 @cache
