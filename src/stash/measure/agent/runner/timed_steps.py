@@ -97,10 +97,10 @@ def time_steps(
     waited, counting, trying, served, telling, saving = (
         taken[field::_TAKEN] for field in range(_TAKEN)
     )
-    counting = own = without_preemption(counting)
+    steady = own = without_preemption(counting)
     if not rank.clock.runs_ahead:  # else handing out batches costs a step no time
         own_work = without_preemption([*map(operator.add, telling, trying)])
-        own = tuple(map(operator.add, counting, own_work))
+        own = tuple(map(operator.add, steady, own_work))
     lengths = _step_lengths(rank, clock, stamped, own)
     if stamps.sees_delays:
         paused = [*map(operator.add, clock.pauses, saving)]
@@ -108,7 +108,7 @@ def time_steps(
     if stamps.sees_exchange:
         found |= _exchange_facts(stamps, stamped)
     found |= _input_facts(
-        feeds, tuple(map(operator.sub, waited, counting)), tuple(map(int, served))
+        feeds, tuple(map(operator.sub, waited, steady)), tuple(map(int, served))
     )
     return Block(
         round=number,
