@@ -107,9 +107,7 @@ def time_steps(
         found |= _delay_facts(stamps, stamped, lengths, paused)
     if stamps.sees_exchange:
         found |= _exchange_facts(stamps, stamped)
-    found |= _input_facts(
-        feeds, tuple(map(operator.sub, waited, steady)), tuple(map(int, served))
-    )
+    found |= _input_facts(feeds, tuple(map(operator.sub, waited, steady)), tuple(map(int, served)))
     return Block(
         round=number,
         rung=rung,
