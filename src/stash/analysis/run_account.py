@@ -285,13 +285,25 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
 
 
 def _own_collectives(ledgers: Sequence[RankLedger]) -> list[RunRow]:
-    """As long as the rank that comes last takes for them: others wait for it, too."""
-    seconds = min(_timed_seconds(ledger, COLLECTIVE) for ledger in ledgers)
-    count = min(ledger.timed_steps for ledger in ledgers)
-    time = Interval(value=seconds)
-    return [RunRow(name=COLLECTIVE, time=time, doubt=_DOUBT * seconds / math.sqrt(count))] * (
-        seconds > 0
+    """The row of those that lines of the script call, if there are any."""
+    seconds = _own_collective_seconds(ledgers)
+    if seconds <= 0:
+        return []
+    doubt = _DOUBT * seconds / math.sqrt(min(ledger.timed_steps for ledger in ledgers))
+    return [RunRow(name=COLLECTIVE, time=Interval(value=seconds), doubt=doubt)]
+
+
+def _own_collective_seconds(ledgers: Sequence[RankLedger]) -> float:
+    """Of a step, as long as the rank that comes last takes for them: others wait for it, too.
+
+    Those that a library calls, as for shards, have no line of the script.
+    """
+    seen = (
+        sum(place.seconds for place in ledger.places if place.row == COLLECTIVE)
+        / ledger.timed_steps
+        for ledger in ledgers
     )
+    return min(map(min, seen, (_timed_seconds(ledger, COLLECTIVE) for ledger in ledgers)))
 
 
 def _own_code_growth(
@@ -408,7 +420,7 @@ def _part_under(
     Of a slow leader, what it takes longer than the others has been taken out of them.
     """
     if name == COLLECTIVE:
-        return min(_timed_seconds(ledger, name) for ledger in ledgers)
+        return _own_collective_seconds(ledgers)
     seconds = [
         _timed_seconds(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)
     ]

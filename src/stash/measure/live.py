@@ -227,8 +227,9 @@ def _forecast_rounds(round_seconds: float | None, budget: float) -> str:
 def _early_answer(moment: Moment) -> str:
     """What the very first of a job's unmodified steps tell, while more are timed."""
     step, waited = moment.step_seconds or 0.0, moment.waited_seconds or 0.0
-    waits = f", {format_seconds(waited)} ({waited / step:.0%}) of it waiting for the data loader"
-    says = waits if waited > _WORTH_SAYING * step > 0 else ""
+    says = ""
+    if waited > _WORTH_SAYING * step > 0:
+        says = f", {format_seconds(waited)} ({waited / step:.0%}) of it waiting for the data loader"
     return f"first look ({moment.steps} unmodified steps): {format_seconds(step)} a step{says}; timing more …"
 
 

@@ -34,6 +34,38 @@ def profile(*ledgers, times=STEP, ranks=1, loader=None, **fields) -> Profile:
     return build(times, ranks=ranks, workload={"loaders": loaders}, ledgers=ledgers, **fields)
 
 
+def test_collectives_that_no_rung_goes_without_are_a_row_if_lines_of_the_script_call_them():
+    """Ranks take 8 and 9 ms a step for them, of which lines of the script 6 and 9."""
+
+    def run_of(*own: float) -> RunAccount | None:
+        ledgers = [
+            ledger(
+                rank,
+                a_step={"collective": whole},
+                places=[
+                    LedgerPlace(
+                        row="collective", file="t.py", line=3, text="send()", seconds=16 * part
+                    )
+                ]
+                if part
+                else (),
+            )
+            for rank, (whole, part) in enumerate(zip((0.008, 0.009), own, strict=True))
+        ]
+        stalls = {"compute": Interval(value=0.020)}
+        return account_for_run(profile(*ledgers, ranks=2), stalls, 0.020, "solo")
+
+    run = run_of(0.006, 0.009)
+    assert run is not None
+    assert {row.name: round(row.seconds, 9) for row in run.rows} == {
+        "compute": 0.014,
+        "collective": 0.006,
+    }
+    of_library = run_of(0.0, 0.0)
+    assert of_library is not None
+    assert [row.name for row in of_library.rows] == ["compute"]
+
+
 def test_compute_is_the_ladders_less_the_loop_and_the_collector():
     run = account(
         ledger(timed_steps=16, a_step={"forward": 0.01, "loop": 0.006, "collector": 0.002})

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 _PROC, _CPUS = Path("/proc"), Path("/sys/devices/system/cpu")
 _TICKS = os.sysconf("SC_CLK_TCK")
+"""In a second."""
 _FEWEST_CORES = 2
 """Of a rank that is kept to its own: on a single one it would compete with the threads that exchange for it, which made
 300 small collectives a step twice as slow as typed."""
-"""In a second."""
 
 
 class Status(NamedTuple):

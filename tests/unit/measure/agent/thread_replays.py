@@ -198,7 +198,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
         note=lambda text: None,
         tell=lambda event, about: None,
         tell_at=handle,
-        work_since=lambda moment, but=0.0: None,
+        work_since=lambda moment: None,
         give_batch=lambda asked, took, about: handle(ThreadEvent.BATCH_GIVEN, asked, about),
         begin_step=lambda: None,
     )

@@ -169,9 +169,9 @@ class OwnRank:
             self.own_seconds += took
             self.ledger.discount(took)
 
-    def work_since(self, moment: float, but: float = 0.0) -> None:
-        """Up to now, ``but`` for so many seconds of it, the training thread worked for Stash."""
-        self.own_seconds += self._now() - moment - but
+    def work_since(self, moment: float) -> None:
+        """Up to now the training thread worked for Stash."""
+        self.own_seconds += self._now() - moment
 
     def give_batch(self, asked: float, took: float, about: Any) -> None:
         """A batch that was ``asked`` for comes now; all but the seconds that it ``took`` was Stash's own work."""
