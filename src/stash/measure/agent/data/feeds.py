@@ -131,6 +131,8 @@ class Feed:
         """What who decides what its loops are for remembers of them."""
         self._in_hand: list[int] = []
         """Samples of the batches handed out that no step has trained on yet."""
+        self._requested: float | None = None
+        """When a loop asked for the batch that is to come."""
 
     def real(self) -> Any:
         """The next batch of the real pipeline; StopIteration at its end."""
@@ -190,6 +192,15 @@ class Feed:
 
     def remember_course(self, course: Any) -> None:
         self.course = course
+
+    def note_request(self) -> None:
+        """A loop asks for a batch: what PyTorch does before it reads one belongs to that as well."""
+        self._requested = self.account.now()
+
+    def take_request(self, now: float) -> float:
+        """When the batch was asked for that is read ``now``."""
+        requested, self._requested = self._requested, None
+        return now if requested is None else requested
 
     def ask_iterator(self) -> None:
         """A loop asks for an iterator."""
@@ -437,6 +448,7 @@ class Handle:
 
     def __next__(self) -> Any:
         self.taken += 1
+        self.feed.note_request()
         try:
             # what has trained goes on
             if not self.trains:

@@ -6,7 +6,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -20,6 +20,7 @@ from stash.core.ledger_rows import (
     INTERPRETER,
     LOOP,
     OPTIMIZER,
+    OTHER,
 )
 from stash.measure.agent.runner.interpreter_wait import InterpreterClock
 from stash.measure.agent.runner.run_ledger import ROW_EVENTS, RunLedger
@@ -51,6 +52,8 @@ class _TimedSteps(NamedTuple):
     """Steps before them."""
     before: dict[str, float]
     """Seconds of rows by then."""
+    held: dict[str, float]
+    """Those of looks."""
     interpreter: InterpreterClock | None
 
 
@@ -62,6 +65,8 @@ class ModelCalls:
 
     def __init__(self, tell: Callable[[float], None], now: Callable[[], float]) -> None:
         self._tell, self._now = tell, now
+        self.awaited = 0
+        """So many calls were to be told of."""
         self._handle: Any = None
         self._with_gradients = False
         self._has_gradients = sys.modules["torch"].is_grad_enabled
@@ -70,6 +75,7 @@ class ModelCalls:
     def await_next(self, with_gradients: bool = False) -> None:
         """``with_gradients``: calls without them are none of a step's."""
         if self._handle is None:
+            self.awaited += 1
             self._with_gradients = with_gradients
             self._handle = self._register(self._note_call)
 
@@ -216,7 +222,11 @@ class LedgerKeeper(NoLedger):
         """The steps from now on stand for all later ones; with devices, those tell when they begin to compute."""
         now = self._stamps.now()
         self._timing = _TimedSteps(
-            now, self._ledger.steps, self._ledger.settle(now), InterpreterClock()
+            now,
+            self._ledger.steps,
+            self._ledger.settle(now),
+            self._places.held.copy(),
+            InterpreterClock(),
         )
         self._places.clear(keep=(EPOCH_START,))
         self._places.start()
@@ -235,10 +245,12 @@ class LedgerKeeper(NoLedger):
         ``is_alone``: the training thread waits neither for devices nor for other ranks.
         """
         now, places = self._stamps.now(), self._places
-        timing = self._timing or _TimedSteps(now, 0, {}, None)
+        timing = self._timing or _TimedSteps(now, 0, {}, {}, None)
+        awaited = 0 if self._model_calls is None else self._model_calls.awaited
         self.stop()
         rows = {row["row"]: row for row in self._ledger.rows(now, timing.before)}
-        self._name_own_code(rows, self._ledger.steps - timing.first, device_between)
+        _take_out_looks(rows, places.held, timing.held)
+        self._name_own_code(rows, 2 * self._ledger.model_calls > awaited > 0, device_between)
         found = places.rows()
         if is_alone and timing.interpreter is not None:
             found += _take_interpreter(rows, timing.interpreter)
@@ -255,13 +267,12 @@ class LedgerKeeper(NoLedger):
         )
 
     def _name_own_code(
-        self, rows: dict[str, dict[str, Any]], steps: int, device_between: float | None
+        self, rows: dict[str, dict[str, Any]], sees_models: bool, device_between: float | None
     ) -> None:
         """Move to ``loop`` what rows have of the script's own, by events, or by looks where those do not tell."""
         ledger, places = self._ledger, self._places
         timed = {row: each["timed_seconds"] for row, each in rows.items()}
         loop, prepared = timed.get(LOOP, 0.0), ledger.prepared
-        sees_models = 2 * ledger.model_calls > steps
         # looks before the model saw ``forward``
         seen = {LOOP: loop - prepared, FORWARD: timed.get(FORWARD, 0.0) + prepared}
         places.fit({**timed, **seen})
@@ -309,6 +320,19 @@ def _take_interpreter(
     for row, took in seconds.items():
         _shift_seconds(rows, row, INTERPRETER, wait.seconds * took / whole)
     return [{"row": INTERPRETER, **wait.place, "seconds": wait.seconds}] if wait.place else []
+
+
+def _take_out_looks(
+    rows: dict[str, dict[str, Any]], held: Mapping[str, float], before: Mapping[str, float]
+) -> None:
+    """What looks held the interpreter for is Stash's own work, of rows and of their occurrences."""
+    for name, seconds in held.items():
+        row = rows.get(name)
+        if row is None or name == OTHER or seconds <= 0:
+            continue
+        whole = max(row["seconds"], sum(row["each"]), seconds)
+        row["each"] = [took * (1 - seconds / whole) for took in row["each"]]
+        _shift_seconds(rows, name, OTHER, seconds - before.get(name, 0.0))
 
 
 def _empty_row(row: str) -> dict[str, Any]:

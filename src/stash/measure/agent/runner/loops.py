@@ -250,7 +250,7 @@ class Loops(script.LoopListener):
         now = rank.clock.now
         since, beside = now(), not self._has_gradients() and self.is_beside(feed)
         asked = ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED
-        rank.tell_at(asked, since, feed)
+        rank.tell_at(asked, feed.take_request(since), feed)
         try:
             batch, took = self._next_batch(feed, beside)
         except StopIteration:

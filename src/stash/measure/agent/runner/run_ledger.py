@@ -134,6 +134,7 @@ class RunLedger:
     def handle(self, event: ThreadEvent, now: float, loader: object = None) -> None:
         """The next event of the thread; ``loader``: of those that a loader has to do with."""
         row, since = self._at
+        now = max(now, since)  # a batch was asked for before what came meanwhile, as a collection
         prepare = _PREPARATIONS[event]
         if prepare is not None:
             if prepare(self, row, now, loader):

@@ -1,8 +1,8 @@
 """Where the training thread is: its stack, looked at every few milliseconds by a thread of the same process.
 
-A look costs the training thread the interpreter for some ten microseconds. A place is the
-innermost line of the script's own code, or of what it imports from beside it; Python's library and installed packages
-are what that line waits for. What the line is doing for the job, its row, is not known here.
+A look costs the training thread the interpreter for a tenth of a millisecond, which is measured, row by row. A place
+is the innermost line of the script's own code, or of what it imports from beside it; Python's library and installed
+packages are what that line waits for. What the line is doing for the job, its row, is not known here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ from stash.core.ledger_rows import (
 )
 from stash.measure.agent import private
 
-_PERIOD = 0.005
+_PERIOD, _LONG_PERIOD = 0.005, 0.02
+"""Seconds between looks: until there are ``_MANY_LOOKS``, and then."""
+_MANY_LOOKS = 100
 _LONGEST = 0.25
 """Seconds at most that one look stands for: a thread that held the interpreter, or a machine that stood still."""
 _SWITCH = 0.00005
@@ -111,8 +113,12 @@ class Places:
         """Seconds of rows ``backward`` in functions of the script's own that the engine calls for gradients."""
         self._seen: dict[str, list[float]] = defaultdict(list)
         """By row, what each look at it stands for."""
-        self._mark: tuple[dict[_Look, float], dict[str, int]] = ({}, {})
-        """Looks, and how many at each row, when the latest loop began."""
+        self.held: dict[str, float] = defaultdict(float)
+        """By row, seconds for which looks held the interpreter, which the thread had to wait for."""
+        self._mark: tuple[dict[_Look, float], dict[str, int], dict[str, float]] = ({}, {}, {})
+        """Looks, how many at each row, and what those held, when the latest loop began."""
+        self._taken = 0
+        """Looks since the rows that count began."""
         self.why_none = ""
 
     def start(self) -> None:
@@ -136,19 +142,24 @@ class Places:
         self._looks = {look: seconds for look, seconds in seen if look.row in keep}
         self._seen.clear()
         self.mark_loop()
+        self._taken = 0
         self.before_update = self.in_hooks = 0.0
 
     def mark_loop(self) -> None:
         """A loop begins; what for is not known."""
-        self._mark = (self._looks.copy(), {row: len(seen) for row, seen in self._seen.items()})
+        counts = {row: len(seen) for row, seen in self._seen.items()}
+        self._mark = self._looks.copy(), counts, self.held.copy()
 
     def move_to_evaluation(self) -> None:
         """What the latest loop was for, whose passes could have been training's."""
-        looks, counts = self._mark
+        looks, counts, held = self._mark
         for row in _OF_LOOPS:
             seen, before = self._seen[row], counts.get(row, 0)
             self._seen[EVALUATION] += seen[before:]
             del seen[before:]
+            since = self.held[row] - held.get(row, 0.0)
+            self.held[row] -= since
+            self.held[EVALUATION] += since
         for look, seconds in self._looks.copy().items():
             earlier = looks.get(look, 0.0)
             if look.seen_in in _OF_LOOPS and seconds > earlier:
@@ -174,19 +185,22 @@ class Places:
     def _sample_on(self) -> None:
         last = time.perf_counter()
         while True:
-            time.sleep(_PERIOD)
+            time.sleep(_PERIOD if self._taken < _MANY_LOOKS else _LONG_PERIOD)
             now = time.perf_counter()
             if self._switch_before is None:  # what was seen is being read
                 return
+            row = self._row_now()
             try:
                 frame = private.stack_of(self._thread)
                 if frame is not None:
-                    self.add(self._row_now(), frame, min(now - last, _LONGEST))
+                    self.add(row, frame, min(now - last, _LONGEST))
             except Exception as error:  # of an interpreter that shows no frames
                 kind = type(error).__name__
                 self.why_none = f"stacks of the training thread could not be read ({kind})"
                 return
             last = now
+            self._taken += 1
+            self.held[row] += time.perf_counter() - now
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
