@@ -141,7 +141,8 @@ def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
     """A stall that is the largest part of the step as measured and of the step as it was typed.
 
     Either what the two differ by, given to whatever is next and taken from the stall, leaves it the largest; or it is
-    prep or fetch, and waiting for the loader was half of the step as typed, too: the job waits for its data.
+    prep or fetch, and waiting for the loader was half of the step as typed: the job waits for its data, whatever part
+    of the measured step that is.
     """
     typed, compute = breakdown.as_typed, breakdown.stall("compute")
     if typed is None or compute is None:
@@ -150,13 +151,11 @@ def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
     waited_for_data = typed.first.loading >= typed.first.step.value / 2
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
     for stall in every:
-        next_to_it = max([*(_high(other) for other in every if other is not stall), _high(compute)])
-        least = (
-            _low(stall)
-            if waited_for_data and stall.name in DATA_STALLS
-            else _low(stall) - 2 * apart
-        )
-        if least > next_to_it:
+        others = [_high(other) for other in every if other is not stall]
+        if waited_for_data and stall.name in DATA_STALLS:
+            if stall.significant and _low(stall) > max(others, default=0.0):
+                return stall
+        elif _low(stall) - 2 * apart > max([*others, _high(compute)]):
             return stall
     return None
 

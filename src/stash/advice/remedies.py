@@ -188,7 +188,7 @@ def _compute_on_cpus(case: Case) -> Iterator[Remedy]:
             text = f"Compute in float32: products are {dtype} now, which cores without {need} only emulate"
             yield Remedy(text, name="float32", first=dtype == "float16")
     yield from _optimizer_remedies(case)
-    yield from _small_operations(case)
+    yield from list(_small_operations(case)) or _own_computing(case)
     if not any(_fewer_threads(case)):
         known = f" ({cores:g} cores per rank here)" if cores is not None else ""
         threads = f"Try another number of threads per rank, `torch.set_num_threads`{known}"
@@ -223,6 +223,20 @@ def _small_operations(case: Case) -> Iterator[Remedy]:
         f"{format_bytes(moved / calls)} on average, and calling each takes longer than what it does"
     )
     yield Remedy(text, name="small-operations", first=True)
+
+
+def _own_computing(case: Case) -> Iterator[Remedy]:
+    """Lines of the script's own that take much of computing, and call no module of PyTorch's."""
+    lines = [line for line in case.epoch.computing_lines if not line.inside]
+    if lines:
+        near = "" if len(lines) == 1 else "with lines near it "
+        took = format_seconds(sum(line.seconds for line in lines))
+        text = (
+            f"Make {lines[0].where} cheaper, which {near}takes {took} of each step: whole tensors or arrays instead of "
+            "loops in Python, compiled code (Numba, C++), fewer or smaller pieces; or do it beforehand, in the "
+            "loader's workers, if it needs no gradients"
+        )
+        yield Remedy(text, name="own-computing", first=True)
 
 
 def transfer_remedies(case: Case) -> Iterator[Remedy]:

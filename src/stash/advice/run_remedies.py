@@ -14,7 +14,7 @@ from stash.advice.case import Case, Remedy
 from stash.advice.loader_remedies import one_rank_sends
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
-from stash.analysis.run_account import RunRow, SlowLine
+from stash.analysis.run_account import NEAR_LINES, RunRow, SlowLine
 from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
@@ -32,8 +32,8 @@ from stash.core.units import format_seconds
 
 SELDOM = 10
 """Steps of which one does what all did."""
-_NEAR_LINES, _SEVERAL = 20, 2
-"""Lines apart, and so many places, that are one loop in Python."""
+_SEVERAL = 2
+"""So many places near each other are one loop in Python."""
 _SELDOM_SAVES = 1 - 1 / SELDOM
 _FEW_STEPS = 2
 """Of an epoch: no loop over a loader ends so soon, but one that asks for a single batch."""
@@ -188,7 +188,7 @@ def _list_near(case: Case, place: SlowLine) -> list[SlowLine]:
     return [
         each
         for each in case.epoch.places
-        if (each.row, each.file) == (LOOP, place.file) and abs(each.line - place.line) < _NEAR_LINES
+        if (each.row, each.file) == (LOOP, place.file) and abs(each.line - place.line) < NEAR_LINES
     ]
 
 

@@ -296,9 +296,10 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         text = _stalls_text(case, claims)
     else:
         text = _estimate_text(case) if claims.kind == "estimate" else _undecided_text(case, claims)
-    place = case.epoch.place_of_computing
-    if place is not None and (claims.kind == "compute" or _mostly_compute(case, claims)):
-        text += f" Most of computing is at {written_place(place)}."
+    lines = case.epoch.computing_lines
+    if lines and (claims.kind == "compute" or _mostly_compute(case, claims)):
+        how_much = "Most" if case.epoch.is_mostly_own_computing else "Much"
+        text += f" {how_much} of computing is at {written_place(lines[0])}."
     return Advice(
         kind=claims.kind,
         stall=stalls[0] if stalls else None,

@@ -228,9 +228,11 @@ def _find_cause(profile: Profile, share: float, later: Sequence[Block]) -> str:
         return before - after
 
     apart = {text: longer(part) * math.copysign(1, share) for text, part in parts.items()}
-    cause = max(apart, key=lambda text: apart[text])
     whole = abs(longer(lambda block: block.seconds))
-    if not whole or apart[cause] < 0.5 * whole:
+    # making batches in the training thread is processor time of that, too
+    waits = [text for text in (_LOADER, _EXCHANGE) if apart[text] > _MOSTLY * whole]
+    cause = max(waits or apart, key=lambda text: apart[text])
+    if not whole or apart[cause] < _MOSTLY * whole:
         cause = ""
     computes = cause not in (_LOADER, _EXCHANGE)
     return DENORMALS if share > 0 and computes and profile.workload.vanished_values else cause

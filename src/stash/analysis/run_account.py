@@ -47,6 +47,10 @@ RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
 _MOSTLY_THERE = 0.4
 """Of computing, from which a line of the forward pass is worth a word: a pass forwards takes about a third."""
+_PARTLY_THERE = 0.3
+"""The same of lines near each other in which nothing runs that has lines of its own: Python, or a compiled function."""
+NEAR_LINES = 20
+"""Lines apart that are one loop of the script's."""
 _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
 _TIME_ERROR, _TIME_SHARE = 1e-4, 0.05
@@ -125,6 +129,11 @@ class SlowLine(LedgerPlace):
         return f"{self.file}:{self.line}"
 
     @property
+    def is_itself_computing(self) -> bool:
+        """Whether it is the script's line that computes, and nothing with lines of its own that it calls."""
+        return self.row in (FORWARD, BACKWARD) and not self.inside
+
+    @property
     def words(self) -> str:
         """The line's text, or the beginning of a long one."""
         text = " ".join(self.text.split())
@@ -173,11 +182,40 @@ class RunAccount(Record):
         return self.place(rows.get(name, ""))
 
     @property
-    def place_of_computing(self) -> SlowLine | None:
-        """The line of the forward pass that takes most of computing; ``None`` where that is spread over layers."""
-        seen = sum(place.seconds for place in self.places if place.row in COMPUTING)
-        place = self.place(FORWARD)
-        return None if place is None or place.seconds < _MOSTLY_THERE * seen else place
+    def computing_lines(self) -> tuple[SlowLine, ...]:
+        """Lines near each other that take much of computing, the slowest first; none where it is spread over layers."""
+        enough = self._seconds_of_computing
+        # a line that runs whole steps, like `trainer.train()`, is none of them
+        backward = {place.where for place in self.places if place.row == BACKWARD}
+        alone = self.place(FORWARD)
+        if alone is not None and (alone.inside or alone.where in backward):
+            is_much = alone.seconds >= _MOSTLY_THERE * enough and alone.where not in backward
+            return (alone,) if is_much else ()
+        found: tuple[SlowLine, ...] = max(
+            (self.lines_near(place) for place in self.places if place.is_itself_computing),
+            key=lambda lines: sum(line.seconds for line in lines),
+            default=(),
+        )
+        is_much = sum(line.seconds for line in found) >= _PARTLY_THERE * enough > 0
+        return found if is_much else ()
+
+    @property
+    def _seconds_of_computing(self) -> float:
+        return sum(place.seconds for place in self.places if place.row in COMPUTING)
+
+    @property
+    def is_mostly_own_computing(self) -> bool:
+        """Whether more than half of computing is at ``computing_lines``."""
+        return 2 * sum(line.seconds for line in self.computing_lines) > self._seconds_of_computing
+
+    def lines_near(self, place: SlowLine) -> tuple[SlowLine, ...]:
+        """Those of its row and file around one, it included, that nothing is inside of if nothing is inside of that."""
+        return tuple(
+            each
+            for each in self.places
+            if (each.row, each.file, not each.inside) == (place.row, place.file, not place.inside)
+            and abs(each.line - place.line) < NEAR_LINES
+        )
 
     def place(self, name: str) -> SlowLine | None:
         """Where most of a row was seen."""

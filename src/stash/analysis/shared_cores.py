@@ -136,6 +136,8 @@ class RankDelays:
         wall = self.seconds.sum(axis=1)
         worker_lost = in_local * self._block_values("worker_delay_seconds")
         local = in_local[:, None] * (self.delays - self.within)
+        loops = in_local * self._unsure_of_loops(wall)
+        local += loops[:, None] / steps
         spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
         total = local.sum(axis=1)
         local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[
@@ -154,7 +156,12 @@ class RankDelays:
         costs = np.minimum(local + of_window + late[:, None] / steps, _MOST * self.seconds)
         waits = in_local[:, None] * self.waiting + late[:, None] / steps
         doubts = (
-            np.hypot(DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)), unsure) / steps
+            np.sqrt(
+                (DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall))) ** 2
+                + unsure**2
+                + loops**2
+            )
+            / steps
         )
         for_others = (costs.sum(axis=1) - own - late).tolist()
         rows = zip(costs, waits, worker_lost.tolist(), doubts.tolist(), for_others, strict=True)
@@ -204,6 +211,16 @@ class RankDelays:
             0.0, 1 - _divide_known(self._block_values("throttled_seconds"), self.delays.sum(axis=1))
         )
         return in_local * limited, in_window * limited
+
+    def _unsure_of_loops(self, wall: RankArray) -> RankArray:
+        """Half of what delays of threads that share a rank's parallel loops may have cost beyond its own delays.
+
+        A loop ends with the last of its threads: nothing, where they were delayed between loops or together with the
+        training thread, or all of it. So that much is taken off, and is doubt.
+        """
+        delayed = np.array([max(block.loop_delays, default=0.0) for block in self.blocks])
+        left = np.maximum(0.0, wall - self.delays.sum(axis=1))
+        return np.asarray(np.minimum(delayed * self.on_cpu[:, 0], left) / 2)
 
     def _supply(
         self, wall: RankArray, own: RankArray, lost: RankArray

@@ -46,7 +46,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     shares = [
         (place, _share_of(run, place))
         for place in run.places
-        if place.row in (*RUN_ROWS, INPUT, COLLECTIVE)
+        if place.row in (*RUN_ROWS, INPUT, COLLECTIVE) or place in run.computing_lines
     ]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]

@@ -530,12 +530,34 @@ CASES: Mapping[str, Profile] = {
             ledger(
                 places=(
                     at("forward", "best = match(boxes)", seconds, caller="train.py:43"),
-                    at("backward", "loss.backward()", 0.019 - seconds),
+                    at(
+                        "backward",
+                        "loss.backward()",
+                        0.019 - seconds,
+                        inside="_engine_run_backward",
+                    ),
                 )
             )
         )
-        for seconds in (0.012, 0.006)
+        for seconds in (0.012, 0.005)
     },
+    "compute: 7 of 19 ms at lines of a backward pass near each other": job(
+        ledger(
+            places=(
+                at("backward", "loss.backward()", 0.012, inside="_engine_run_backward"),
+                at("backward", "a = math.exp(r[i, j])", 0.004, caller="train.py:43"),
+                at("backward", "e[i, j] = a * e[i + 1, j]", 0.003, caller="train.py:43"),
+            )
+        )
+    ),
+    "compute: 9 of 19 ms in a library that a line calls": job(
+        ledger(
+            places=(
+                at("forward", "loss = model(x)", 0.009, inside="Linear.forward"),
+                at("backward", "loss.backward()", 0.010, inside="_engine_run_backward"),
+            )
+        )
+    ),
     "compute: 16 threads on 4 cores": threads(0.5),
     "compute: 16 threads on 4 cores that hardly wait": threads(0.1),
     "compute: 6 threads on 4 cores": threads(0.5, others=5),

@@ -178,6 +178,15 @@ def test_a_loader_that_stalls_every_fourth_step_is_a_stall():
     assert prep.seconds == pytest.approx(0.02)
 
 
+def test_of_delays_of_threads_that_share_parallel_loops_half_is_taken_off_and_is_doubt():
+    """Of 100 ms the training thread lost 40 to others, and the thread beside it 30 more, or at the same time."""
+    busy = {"machine_cpu_seconds": STEPS * 0.2, "loop_delays": (STEPS * 0.01, STEPS * 0.03)}
+    late = profile(block(step=0.1, delay=0.04, **busy))
+    assert seconds(late) == pytest.approx(0.06 - 0.015)
+    lost = remove_disturbance(late).lost
+    assert next(iter(lost.values()))[0].doubt >= 0.015
+
+
 def test_an_accelerators_host_may_be_delayed_at_no_cost():
     """Nor do its threads."""
     busy = {"machine_cpu_seconds": STEPS * 0.2, "loop_delays": (STEPS * 0.05,)}

@@ -32,7 +32,12 @@ PLACES = (
     ),
     LedgerPlace(row="loop", file="train.py", line=90, text="x" * 200, seconds=16 * 0.0016),
     LedgerPlace(
-        row="backward", file="train.py", line=80, text="loss.backward()", seconds=16 * 0.012
+        row="backward",
+        file="train.py",
+        line=80,
+        text="loss.backward()",
+        inside="_engine_run_backward",
+        seconds=16 * 0.012,
     ),
     LedgerPlace(row="loop", file="train.py", line=91, text="step += 1", seconds=16 * 0.0000001),
 )

@@ -134,3 +134,12 @@ def test_an_optimizer_within_another_is_no_successor() -> None:
     counted = known.note_step(inner)
     known.note_step(outer)
     assert known.find_successor(counted) is None
+
+
+def test_an_optimizer_that_has_not_stepped_is_missed_until_it_does() -> None:
+    first, seldom = (optimizer_of(nn.Parameter(torch.zeros(2))) for _ in range(2))
+    known = Optimizers()
+    known.note_step(first)
+    assert known.lacks_any([first, seldom])
+    known.note_step(seldom)
+    assert not known.lacks_any([first, seldom])

@@ -181,3 +181,34 @@ def test_a_built_in_hook_is_the_jobs_own_too(wrapped):
     ddp = wrapped(model())
     ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
     assert "FP16_COMPRESS" in replicas.exchange_facts()["exchange_hook"]
+
+
+class Heads(torch.nn.Module):
+    """Of two heads a pass uses one."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = torch.nn.ModuleList(torch.nn.Linear(4, 3) for _ in range(2))
+
+    def forward(self, x, head):
+        return {"scores": self.heads[head](x)}
+
+
+def test_passes_of_one_rank_alone_leave_no_unused_parameters_to_the_next_exchange(wrapped):
+    ddp = wrapped(Heads(), find_unused_parameters=True)
+
+    def step(head):
+        loss = ddp(torch.ones(2, 4), head)["scores"].sum()
+        ddp.zero_grad()  # after the forward pass, as many scripts have it
+        loss.backward()
+        return [each.weight.grad for each in ddp.module.heads]
+
+    for _ in range(2):
+        replicas.set_scope("self")
+        step(0)
+        replicas.set_scope("world")
+        unused, used = step(1)
+        assert not unused.any()
+        assert used.all()
+    unused, used = step(1)
+    assert unused is None  # only the first exchange found gradients that nobody computed

@@ -17,11 +17,18 @@ from stash.core.ledger_rows import (
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
+    FORWARD,
     INPUT,
     LOOP,
     OPTIMIZER,
+    OTHER,
 )
-from stash.measure.agent.runner.ledger_keeper import LedgerKeeper, ModelCalls
+from stash.measure.agent.runner.ledger_keeper import (
+    LedgerKeeper,
+    ModelCalls,
+    SavingClock,
+    _take_out_looks,
+)
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.thread_events import ThreadEvent
 
@@ -328,6 +335,7 @@ def test_only_the_first_call_of_a_model_is_told_and_transforms_are_none() -> Non
         model(batch)
         assert calls_at == [7.0]
         calls_at.clear()
+    assert calls.awaited == 2
     calls.await_next()
     calls.stop()
     model(batch)
@@ -341,6 +349,48 @@ def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:
     thread.tell(ThreadEvent.COLLECTIVE_ENDED, 2.0)
     thread.now += 0.25
     assert thread.rows() == {**before, LOOP: 0.75, COLLECTIVE: 2.0}
+
+
+def test_while_blocks_are_measured_saves_are_timed_by_themselves() -> None:
+    """One of 2 s with another in it, and one that goes on."""
+    clock = SavingClock()
+    for event, now in (
+        (ThreadEvent.SAVE_BEGINS, 1.0),
+        (ThreadEvent.SAVE_BEGINS, 1.5),
+        (ThreadEvent.SAVE_ENDED, 2.0),
+        (ThreadEvent.SAVE_ENDED, 3.0),
+        (ThreadEvent.SAVE_BEGINS, 4.0),
+    ):
+        clock.handle(event, now)
+    assert (clock.take_saving_seconds(), clock.take_saving_seconds()) == (2.0, 0.0)
+
+
+def test_what_looks_held_the_interpreter_for_is_stashs_own_work() -> None:
+    """Of 4 s of evaluations looks held 1, half of that before the steps that count; other rows were not looked at."""
+    rows = {
+        name: {"row": name, "seconds": seconds, "timed_seconds": seconds / 2, "each": each}
+        for name, seconds, each in (
+            (EVALUATION, 4.0, [3.0, 1.0]),
+            (LOOP, 2.0, []),
+            (OTHER, 1.0, []),
+        )
+    }
+    _take_out_looks(rows, {EVALUATION: 1.0, LOOP: 0.0, FORWARD: 1.0}, {EVALUATION: 0.5})
+    assert {name: row["timed_seconds"] for name, row in rows.items()} == {
+        EVALUATION: 1.5,
+        LOOP: 1.0,
+        OTHER: 1.0,
+    }
+    assert rows[EVALUATION]["each"] == [2.25, 0.75]
+
+
+def test_a_batch_is_asked_for_no_earlier_than_what_came_last(thread: Thread) -> None:
+    before = thread.rows()
+    thread.tell(ThreadEvent.COLLECTION_BEGINS, 1.0)
+    thread.tell(ThreadEvent.COLLECTION_ENDED, 2.0)
+    thread.ledger.handle(ThreadEvent.BATCH_ASKED, thread.now - 1.5, TRAIN)
+    thread.tell(ThreadEvent.BATCH_GIVEN, 0.5)
+    assert thread.rows() == {**before, LOOP: 1.0, COLLECTOR: 2.0, INPUT: 0.5}
 
 
 def test_a_flush_is_a_checkpoints_only_where_its_step_saved_something(tmp_path: Path) -> None:

@@ -343,6 +343,7 @@ def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(
         if thread.name == "stash-places":
             thread.join()
     assert {found["row"] for found in places.rows()} == {EPOCH_START, LOOP}
+    assert min(places.held[EPOCH_START], places.held[LOOP]) > 0
     places.clear(keep=(EPOCH_START,))
     assert {found["row"] for found in places.rows()} == {EPOCH_START}
 
@@ -401,7 +402,9 @@ def test_what_was_seen_in_a_loop_that_was_an_evaluation_is_of_that() -> None:
     places.mark_loop()
     places.add(FORWARD, frame, 3.0)
     places.add(INPUT, frame, 4.0)
+    places.held[FORWARD] = 0.5
     places.move_to_evaluation()
+    assert places.held == {EPOCH_START: 0.0, INPUT: 0.0, FORWARD: 0.0, EVALUATION: 0.5}
     assert {row["row"]: row["seconds"] for row in places.rows()} == {FORWARD: 2.0, EVALUATION: 7.0}
     for _ in range(9):
         places.add(FORWARD, frame, 2.0)

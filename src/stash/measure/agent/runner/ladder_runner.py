@@ -218,7 +218,8 @@ class LadderRunner(script.Listener):
             rank.agree(
                 first, lambda ranks: rank.publish(*(message for seen in ranks for message in seen))
             )
-        rank.stop_ledger()
+        # what another rank waits for a save is in its steps
+        rank.stop_ledger(times_saves=rank.place.world_size == 1)
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
         if (
@@ -265,7 +266,8 @@ class LadderRunner(script.Listener):
         """Take ordinary steps until they are steady; the value is the last step's seconds.
 
         Where they never were, as those that wait for a burst of the loader's workers, it is the mean of the last four.
-        What trains is seen by what steps read, so the last of them is none in front of which validation was read.
+        What trains is seen by what steps read, so the last of them is none in front of which validation was read. An
+        optimizer that has not stepped may be one that steps seldom, and counts the job's steps.
         """
         fewest, most = _WARM_UP_STEPS
         clock = self.rank.clock
@@ -275,8 +277,15 @@ class LadderRunner(script.Listener):
         def is_steady() -> bool:
             return len(durations) >= 2 and abs(durations[-1] / durations[-2] - 1) < _STEADY
 
+        def is_spent() -> bool:
+            return clock.now() - begun > _SHARE * self.rank.orders.budget
+
+        def may_surprise() -> bool:
+            lacks_any = self._optimizers.lacks_any(list(steps.own_update.others))
+            return self.loops.is_surprised or (lacks_any and not is_spent())
+
         def decide(surprised: list[bool]) -> bool:
-            spent = clock.now() - begun > _SHARE * self.rank.orders.budget
+            spent = is_spent()
             warm = len(durations) >= (_FEWEST_LONG_STEPS if spent else fewest) and (
                 is_steady() or spent
             )
@@ -284,7 +293,7 @@ class LadderRunner(script.Listener):
 
         self.rank.publish(PhaseBegun("warm-up"))
         while True:
-            if self.rank.agree(self.loops.is_surprised, decide):
+            if self.rank.agree(may_surprise(), decide):
                 return durations[-1] if is_steady() else fmean(durations[-4:])
             last = clock.synchronize()
             yield

@@ -116,6 +116,27 @@ class NoLedger:
 NO_LEDGER = NoLedger()
 
 
+class SavingClock(NoLedger):
+    """Times nothing but what saves, while blocks are measured: no step's either."""
+
+    def __init__(self) -> None:
+        self._saved = 0.0
+        self._under_way: list[float] = []
+        """When saves began, those within others last."""
+
+    def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
+        """A save begins or ends."""
+        if event is ThreadEvent.SAVE_BEGINS:
+            self._under_way.append(now)
+        elif self._under_way:
+            began = self._under_way.pop()
+            self._saved += 0.0 if self._under_way else now - began
+
+    def take_saving_seconds(self) -> float:
+        saved, self._saved = self._saved, 0.0
+        return saved
+
+
 class LedgerKeeper(NoLedger):
     """Of the thread that ``stamps`` follow; ``budget``: seconds."""
 

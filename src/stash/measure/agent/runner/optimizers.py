@@ -8,6 +8,7 @@ alone, never from when a replaced one is collected, which differs from rank to r
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 from stash.measure.agent import script
@@ -87,6 +88,11 @@ class Optimizers:
 
     def _list_current(self) -> list[SeenOptimizer]:
         return [each for each in self._known if not each.is_overdue(self._now)]
+
+    def lacks_any(self, there: Iterable[Any]) -> bool:
+        """Whether any of those that are ``there`` has not stepped yet."""
+        stepped = {id(each.optimizer()) for each in self._known}
+        return any(id(optimizer) not in stepped for optimizer in there)
 
     def find_rarest(self) -> SeenOptimizer:
         """Of those that step now, the one that does least often; ties keep the first."""

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 from stash.core.ladder import ScopeName
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.ledger_keeper import NO_LEDGER, Hearer, LedgerKeeper, NoLedger
+from stash.measure.agent.runner.ledger_keeper import (
+    NO_LEDGER,
+    Hearer,
+    LedgerKeeper,
+    NoLedger,
+    SavingClock,
+)
 from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.stamps import Clock, Stamps
 from stash.measure.agent.runner.step_stages import HEEDED
@@ -186,11 +192,15 @@ class OwnRank:
         """Stash has done nothing yet in the step that begins."""
         self.own_seconds = 0.0
 
-    def stop_ledger(self) -> None:
-        """Keep account of the training thread's seconds no more."""
+    def stop_ledger(self, times_saves: bool = False) -> None:
+        """Keep account of the training thread's seconds no more, but of saves if it ``times_saves``."""
         self.ledger.stop()
         self.ledger = NO_LEDGER
         self._hearers[:] = [hearers[: HEEDED[event]] for event, hearers in enumerate(self._hearers)]
+        if times_saves:
+            self.ledger = clock = SavingClock()
+            for event in (ThreadEvent.SAVE_BEGINS, ThreadEvent.SAVE_ENDED):
+                self._hearers[event] += (clock.handle,)
 
     def learn(self, **changes: Any) -> None:
         """Something was found out: fields of ``JobKnown``."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent import private, script
+from stash.measure.agent.data import batches
 from stash.measure.agent.wraps.scope import scope
 
 _made: list[weakref.ref[Any]] = []
@@ -119,8 +120,11 @@ def set_scope(name: ScopeName) -> None:
                 ddp.broadcast_buffers,
                 ddp.process_group,
             )
+    was_alone = scope.name == "self"
     scope.name = name
     for ddp in list_modules():
+        if was_alone and name != "self" and ddp.find_unused_parameters:
+            _define_gradients_once(ddp)
         sync, buffers, whole = _ordinary[ddp]
         group = group_in_scope(ddp)
         script.put(
@@ -130,6 +134,28 @@ def set_scope(name: ScopeName) -> None:
             process_group=whole if group is None else group,
         )
         private.set_reducers_group(ddp, ddp.process_group)
+
+
+def _define_gradients_once(ddp: Any) -> None:
+    """Let the next pass that exchanges find a gradient of every parameter.
+
+    The reducer notes which parameters backward passes use, and forgets it only where it exchanges: a gradient that it
+    misses then, as of a parameter that only passes of one rank alone have used, it takes for a mistake of its own.
+    """
+
+    def define(_: Any) -> None:
+        for parameter in ddp.module.parameters():
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = parameter.new_zeros(parameter.shape)
+
+    def follow_pass(_: Any, inputs: Any, outputs: Any) -> None:
+        tensors = [each for each in batches.iter_tensors(outputs) if each.requires_grad]
+        if tensors and ddp.require_backward_grad_sync:
+            handle.remove()
+            for tensor in tensors:
+                tensor.register_hook(define)
+
+    handle = ddp.register_forward_hook(follow_pass)
 
 
 def group_in_scope(ddp: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import ModuleType
@@ -94,6 +95,8 @@ class OwnUpdate:
         """A torch.optim optimizer, or the script itself, marks where steps end."""
         self.others_steps = 0
         """Steps that torch.optim's optimizers have taken."""
+        self.others: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those of them that are there, whether they have stepped or not."""
         self._cycle = _Cycle()
         self._watched: _WatchedGradient | None = None
         self._running = False
@@ -105,9 +108,10 @@ class OwnUpdate:
         self.unneeded = True
         script.listener().stepped(self)
 
-    def other_made(self, *_: Any, **__: Any) -> None:
+    def other_made(self, optimizer: Any, *_: Any, **__: Any) -> None:
         """There is an optimizer of torch.optim's, whose steps will be noticed."""
         self.unneeded = True
+        self.others.add(optimizer)
 
     def other_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """One stepped, which ends a step of the job unless it is captured into a CUDA graph."""
