@@ -25,6 +25,7 @@ from stash.core.ledger_rows import (
     EPOCH_START,
     EVALUATION,
     FORWARD,
+    INPUT,
     INTERPRETER,
     LOOP,
 )
@@ -302,12 +303,24 @@ def _interpreter_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     yield Remedy(text, row.seconds, name="own-process")
 
 
+def _input_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
+    if case.loader is not None and not case.loader.workers:
+        text = "Prepare batches while steps train, by num_workers of the DataLoader (0 now)"
+        yield Remedy(text, name="workers", knob="workers", first=True)
+    cheaper = (
+        f"Make samples cheaper to prepare{case.name_place(INPUT)}: decode and resize them once and store that, or "
+        "augment on the device"
+    )
+    yield Remedy(cheaper, name="cheaper-samples")
+
+
 _OF_ROWS: Mapping[str, Callable[[Case, RunRow], Iterator[Remedy]]] = {
     LOOP: _loop_remedies,
     COLLECTOR: _collector_remedies,
     COLLECTIVE: _collective_remedies,
     COMPILATION: _compilation_remedies,
     INTERPRETER: _interpreter_remedies,
+    INPUT: _input_remedies,
     EPOCH_START: _epoch_start_remedies,
     EPOCH_END: _epoch_end_remedies,
     EVALUATION: _evaluation_remedies,

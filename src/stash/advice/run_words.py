@@ -12,6 +12,7 @@ from stash.core.ledger_rows import (
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
+    INPUT,
     INTERPRETER,
     LOOP,
 )
@@ -26,6 +27,7 @@ SUBJECTS = {
         "takes",
     ),
     COLLECTIVE: ("Collectives that the script itself calls", "take"),
+    INPUT: ("Waiting for the loader", "takes"),
     EPOCH_START: ("Epoch starts", "take"),
     EPOCH_END: ("The script's own code between epochs", "takes"),
     EVALUATION: ("Evaluation", "takes"),

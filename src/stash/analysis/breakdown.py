@@ -400,8 +400,10 @@ def _explain_missing(
         where = "inside a node" if name == "interconnect" else "across nodes"
         return Missing(name=name, why=f"no group that was seen to exchange anything lies {where}")
     unmeasured = adding = rung_adding(name).name
+    reasons = {item.rung: item.why for item in profile.skipped}
     if adding in rungs:  # the ladder's first: the rung below it was left out
-        unmeasured = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs][-1]
+        below = [other for other in NAMES[: NAMES.index(adding)] if other not in rungs]
+        unmeasured = ([other for other in below if other not in reasons] or below)[-1]
     if name == "transfer" and any(loader.on_device for loader in work.loaders):
         # the loader itself copies: under the rung that reads from it
         adding = rung_adding("prep").name
@@ -417,7 +419,6 @@ def _explain_missing(
             s for s, r in zip(present, rungs, strict=True) if NAMES.index(r) >= NAMES.index(adding)
         ]
         container = next(iter(above), None)
-    reasons = {item.rung: item.why for item in profile.skipped}
     why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
     most = work.before_forward if is_unseen or is_copied else None
     if most is not None and most < SIGNIFICANT_SHARE:

@@ -40,9 +40,9 @@ COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
 """Rows of a ledger that compute is."""
 NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
-IN_COMPUTE = (LOOP, COLLECTOR, COMPILATION, INTERPRETER, COLLECTIVE)
-"""Rows that the lowest rung contains, and that are no computing of the job's; collectives of the script's own where no
-rung goes without them."""
+IN_COMPUTE = (LOOP, COLLECTOR, COMPILATION, INTERPRETER, COLLECTIVE, INPUT)
+"""Rows that the lowest rung contains, and that are no computing of the job's; collectives of the script's own, and
+waits for loaders, where no rung goes without them."""
 RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
 _MOSTLY_THERE = 0.4
@@ -245,7 +245,7 @@ def account_for_run(
     if not ledgers:
         return None
     growth = _own_code_growth(profile, ledgers, lowest, step_seconds)
-    own = _rows_of_steps(ledgers, growth, lost_share)
+    own = _rows_of_steps(ledgers, growth, lost_share, has_input=rung(lowest).reads_data)
     if CONTENTION not in stalls and len(ledgers) > 1:
         own += _own_collectives(ledgers)
     times = {LOOP: growth or 1.0}
@@ -286,12 +286,12 @@ def _add_doubt(row: RunRow, share: float) -> RunRow:
 
 
 def _rows_of_steps(
-    ledgers: Sequence[RankLedger], growth: float | None, lost_share: float
+    ledgers: Sequence[RankLedger], growth: float | None, lost_share: float, has_input: bool
 ) -> list[RunRow]:
     """Those that compute contains; of the loop's own code as long as it is in measured steps."""
     found = []
     for name in IN_COMPUTE:
-        if name == COLLECTIVE:
+        if name == COLLECTIVE or (name == INPUT and not has_input):
             continue
         row = _row_of_steps(ledgers, name)
         if row is None:

@@ -153,6 +153,8 @@ BETWEEN = {
     "compute",
     "collective": "collectives that the script itself calls, where no rung of the ladder goes without them; in the table "
     "of the step they are part of compute",
+    "input": "waiting for the loader, where no rung of the ladder goes without it; in the table of the step it is part of "
+    "compute",
     "epoch start": "once an epoch, the time until a new iterator of the loader gives its first batch: starting workers, "
     "sampler, pickling",
     "epoch end": "the script's own code between an epoch's last batch and the next epoch, except evaluation and saving",

@@ -7,7 +7,7 @@ from typing import Any
 from stash.advice.run_words import each_time, steps_in_words
 from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
 from stash.core.formatting import join_names, plus_minus
-from stash.core.ledger_rows import COLLECTIVE, COLLECTOR, EPOCH_END, EPOCH_START, INPUT, LOOP
+from stash.core.ledger_rows import COLLECTOR, EPOCH_END, EPOCH_START, LOOP
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import round_digits
 from stash.ui.charts.chart import Grid, time_scale
@@ -46,7 +46,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     shares = [
         (place, _share_of(run, place))
         for place in run.places
-        if place.row in (*RUN_ROWS, INPUT, COLLECTIVE) or place in run.computing_lines
+        if place.row in RUN_ROWS or place in run.computing_lines
     ]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]

@@ -391,3 +391,17 @@ def test_updates_of_two_optimizers_are_one_step():
     run = attribute(found).run
     assert run.row("loop").seconds == pytest.approx(0.006)
     assert run.row("epoch start").every == 20
+
+
+def test_where_no_rung_goes_without_the_loader_waits_for_it_are_a_row():
+    """Of compute, which contains them; elsewhere they are prep's and fetch's."""
+    seen = profile(ledger(a_step={"forward": 0.01, "input": 0.006}))
+    stalls = {"compute": Interval(value=0.020)}
+    rows = {
+        lowest: {
+            row.name: round(row.seconds, 9)
+            for row in account_for_run(seen, stalls, 0.020, lowest).rows
+        }
+        for lowest in ("warm", "solo")
+    }
+    assert rows == {"warm": {"compute": 0.014, "input": 0.006}, "solo": {"compute": 0.020}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from statistics import fmean
@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from stash.core.errors import StashError
+from stash.core.ladder import UNTOUCHED
 from stash.core.measured import (
     Block,
     Collective,
@@ -97,6 +98,12 @@ class GatheredRun:
     @property
     def unsafe(self) -> str | None:
         return None if self.ended is None else self.ended.why
+
+    def stand_in(self, rounds: Sequence[Block]) -> None:
+        """These blocks, of one rung, are all rounds that there are."""
+        self.rungs = [rounds[0].rung]
+        self.blocks = [block for block in self.blocks if block.rung == UNTOUCHED.name]
+        self.blocks += rounds
 
     def add_message(self, message: Message) -> None:
         """Add one message; raises StashError for one that no artefact could hold."""

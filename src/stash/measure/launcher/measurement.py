@@ -20,6 +20,7 @@ from stash.measure.host.energy_counters import Counts, read_packages, sum_energy
 from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
+from stash.measure.launcher.first_steps import cut_into_rounds
 from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.job import Commit, Job, commit_of
 from stash.measure.launcher.profile_options import ProfileOptions
@@ -250,6 +251,22 @@ class Measurement:
 
         calm = self._calming.calm_profile(self.profile("measuring"))
         return len(step_matrix(calm.profile).rounds) if self.gathered.ranks else 0
+
+    def keep_first_steps(self, why: str) -> bool:
+        """Where no round was measured: let the job's first steps stand for some; False if there are too few.
+
+        ``why``: a sentence on what kept the rounds from being measured.
+        """
+        rounds = cut_into_rounds(self.gathered.blocks) if self.gathered.ledgers else []
+        if not rounds or self.complete_rounds():
+            return False
+        self.gathered.stand_in(rounds)
+        steps = sum(block.steps for block in rounds if block.rank == rounds[0].rank)
+        self.gathered.note(
+            f"no round was measured, as {why}; this is of the job's first {steps} steps, in which nothing was changed, "
+            "and of its ledger"
+        )
+        return True
 
     def _make_breakdown(self, profile: Profile) -> Breakdown | None:
         """Of what was measured so far; ``None`` before the first complete round."""

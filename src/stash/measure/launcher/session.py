@@ -105,6 +105,8 @@ class ProfileSession:
         """Of where the job works: files there are the job's, or the user's, and nobody else's."""
         self.launches = Launches(self.measurement, shown, start, self._neighbours.list_others)
         self._most_steps: int | None = None
+        self._whole_evaluations = False
+        """Evaluations read all their batches."""
         self._endless: bool | None = None
         """Whether the loader is kept from ending; None until that was tried."""
         self._as_typed: Diagnosis | None = None
@@ -136,6 +138,7 @@ class ProfileSession:
             try:
                 result = self._measure_rungs()
             except KeyboardInterrupt:
+                self.measurement.keep_first_steps("it was interrupted")
                 result = self._make_result("interrupted", None, interrupted=True)
             log, failure = self.launches.log_path(), result.failure
             fails = failure is not None and not failure.users_mistake
@@ -156,6 +159,7 @@ class ProfileSession:
                 self.launches.make_orders(),
                 most_steps=self._most_steps,
                 endless=bool(self._endless),
+                whole_evaluations=self._whole_evaluations,
                 first_steps=first_steps,
             )
             failure = self.launches.run_launch(orders)
@@ -172,9 +176,11 @@ class ProfileSession:
                     self._give_up_switching,
                     self._start_another_way,
                     self._give_up_endlessness,
+                    self._give_up_short_evaluations,
                 )
                 if any(way(failure) for way in ways):
                     continue
+                m.keep_first_steps(f"the script failed while Stash measured ({failure.sentence})")
                 return self._make_result("failed", failure)
             if not gathered.led:
                 if self.launches.steps():
@@ -309,8 +315,24 @@ class ProfileSession:
         )
         return True
 
+    def _give_up_short_evaluations(self, failure: Diagnosis) -> bool:
+        """After a script failed by an error of its own, once: whether to start it again and cut no evaluation short."""
+        m = self.measurement
+        is_measured = bool(m.gathered.ledgers) and m.starts_all_ranks
+        if self._whole_evaluations or not (is_measured and failure.own_words):
+            return False
+        self._whole_evaluations = True
+        note = (
+            f"the script failed while it was measured ({failure.sentence}); it was started again, and evaluations got "
+            "all their batches, not one"
+        )
+        m.gathered.note(note)
+        self.launches.say(note)
+        return True
+
     def _too_short(self) -> Diagnosis | None:
-        if self.measurement.complete_rounds():
+        ended = f"its training loop ended after {self.launches.steps()} steps"
+        if self.measurement.complete_rounds() or self.measurement.keep_first_steps(ended):
             return None
         rungs, given_up = self.measurement.gathered.rungs, self.measurement.gathered.given_up
         advice = ""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from stash.core.ledger_rows import (
+    BACKWARD,
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
@@ -341,6 +342,35 @@ def test_only_the_first_call_of_a_model_is_told_and_transforms_are_none() -> Non
     model(batch)
     assert not calls_at
     assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_an_optimizer_that_steps_in_a_backward_pass_ends_none(thread: Thread) -> None:
+    """As those of single parameters, in hooks of their gradients."""
+    before = thread.rows()
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.BATCH_GIVEN)
+    thread.tell(ThreadEvent.BACKWARD_BEGINS, 1.0)
+    for _ in range(2):
+        thread.tell(ThreadEvent.UPDATE_BEGINS, 0.5)
+        thread.tell(ThreadEvent.STEPPED, 0.25)
+        thread.tell(ThreadEvent.SCRIPT_GOES_ON, 0.125)
+    thread.tell(ThreadEvent.BACKWARD_ENDED, 1.0)
+    found = {row: seconds - before.get(row, 0.0) for row, seconds in thread.rows().items()}
+    assert {row: seconds for row, seconds in found.items() if seconds} == {
+        FORWARD: 1.0,
+        BACKWARD: 2.5,
+        OTHER: 0.25,
+    }
+
+
+def test_looks_before_a_first_batch_that_never_comes_here_are_no_epochs_start() -> None:
+    """A thread of the script's own reads the loader."""
+    ledger = RunLedger(0.0)
+    ledger.handle(ThreadEvent.ITERATOR_ASKED, 1.0)
+    assert ledger.row_of_look == EPOCH_START
+    ledger.handle(ThreadEvent.STEPPED, 2.0)
+    ledger.handle(ThreadEvent.SCRIPT_GOES_ON, 2.0)
+    assert ledger.row_of_look == LOOP
 
 
 def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:

@@ -201,6 +201,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
         work_since=lambda moment: None,
         give_batch=lambda asked, took, about: handle(ThreadEvent.BATCH_GIVEN, asked, about),
         begin_step=lambda: None,
+        may_evaluate=False,
     )
     loops: Any = the_loops.Loops(rank, lambda: None)
     feeds: dict[int, ReplayedFeed] = {}
@@ -219,7 +220,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
                 facts |= changed
                 effects.begin(after[2])
                 stamps.is_this_thread = facts["own"]
-                ledger.may_evaluate, ledger.sees_epochs = facts["evaluate"], facts["epochs"]
+                rank.may_evaluate, ledger.sees_epochs = facts["evaluate"], facts["epochs"]
                 orders.endless, orders.trial = facts["endless"], {} if facts["trial"] else None
                 script.bus.passes = facts["passes"]
                 if not facts["block"]:

@@ -37,7 +37,7 @@ from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.runner.stamps import Clock
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.agent.wraps import opened_files, steps
+from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
 from stash.measure.protocol.messages import LadderEnded, PhaseBegun, RoundDone
@@ -377,7 +377,6 @@ class LadderRunner(script.Listener):
             self.rank.control.exchange(None, lambda reports: None)
         except RuntimeError as error:
             print(f"stash: the last exchange failed: {error}", file=sys.stderr)
-        opened_files.remove_placeholders()
         if not self._exits:
             self._shutdown.leave_here()
 

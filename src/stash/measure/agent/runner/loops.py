@@ -224,10 +224,15 @@ class Loops(script.LoopListener):
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
         rank = self._rank
-        if not rank.feeds or rank.ledger.may_evaluate or not rank.stamps.is_this_thread:
+        if not rank.feeds or not rank.stamps.is_this_thread:
             return False
         since = rank.clock.now()
         feed = _replaced_feed(handle.feed)
+        if (
+            rank.may_evaluate
+        ):  # of a training loader whose batches are a block's it gets as many copies
+            of_block = feed in rank.feeds and feed.is_measured and self.is_beside(feed)
+            return of_block and handle.taken > (feed.length or 1)
         use = _course(feed).use
         if use is LoopUse.OTHER:
             return feed.handed.turn > 0 and not self._trains_after_all(feed)
@@ -322,7 +327,7 @@ class Loops(script.LoopListener):
         _change_course(feed, is_beside=True)
         if feed in self._rank.feeds:
             self._pause()
-            if not self._rank.ledger.may_evaluate:
+            if feed.is_measured or not self._rank.may_evaluate:
                 return feed.ring.copy_first()
         batch = feed.real()
         if not _course(feed).trains:

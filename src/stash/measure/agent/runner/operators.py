@@ -142,6 +142,11 @@ class OperatorCounter:
         if private.has_compiled():
             self.why = "the job is compiled (torch.compile), and compiled code runs no operators that could be counted"
             return
+        if private.backward_pass() is not None:  # which takes the mode with it when it ends
+            self.why = (
+                "its optimizers step inside the backward pass, where operators cannot be counted"
+            )
+            return
         try:
             import torch.utils.flop_counter  # noqa: F401 - here, not within the step
 
@@ -154,7 +159,10 @@ class OperatorCounter:
     def end(self) -> None:
         """Take the counter away."""
         if self._mode is not None:
-            self._mode.__exit__(None, None, None)
+            try:
+                self._mode.__exit__(None, None, None)
+            except RuntimeError as error:  # it ends where it did not begin
+                self._give_up(error)
             self._mode = None
 
     def note_call(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:

@@ -104,6 +104,11 @@ class OwnRank:
         return self.control.place
 
     @property
+    def may_evaluate(self) -> bool:
+        """Whether an evaluation takes as long as the script has it take."""
+        return self.orders.whole_evaluations or self.ledger.may_evaluate
+
+    @property
     def leads(self) -> bool:
         return self.place.rank == 0
 

@@ -117,6 +117,8 @@ class RunLedger:
         """That were the first ones with a batch."""
         self._passed_at: float | None = None
         """What ``optimizer`` had when a backward pass ended that no update has followed yet."""
+        self._is_updated_within = False
+        """An optimizer steps within a backward pass, as those of single parameters do in hooks of their gradients."""
         self.before_updates: float | None = None
         """Seconds of ``optimizer`` between backward passes and updates; ``None``: no update was seen to begin."""
         self.prepared = 0.0
@@ -144,7 +146,9 @@ class RunLedger:
         if row in _NOW_AND_THEN:
             self._prolong(row, now - since)
         following = _TABLE[event].get(row, row)
-        if following == LOOP and self._is_between_epochs:
+        if following == LOOP and self._is_updated_within:
+            following, self._is_updated_within = BACKWARD, False
+        elif following == LOOP and self._is_between_epochs:
             following = EPOCH_END
         elif following == EPOCH_END:
             self._is_between_epochs = True
@@ -179,7 +183,8 @@ class RunLedger:
     @property
     def row_of_look(self) -> str:
         """The row that a look at the thread counts for: the first epoch's start is one, too."""
-        return self.row if self._first_asked is None else EPOCH_START
+        is_first = self._first_asked is not None and self.row == START_UP
+        return EPOCH_START if is_first else self.row
 
     def _interrupt(self, row: str, now: float, loader: object) -> bool:
         self._before.append(row)
@@ -222,6 +227,7 @@ class RunLedger:
         return not is_outermost
 
     def _begin_update(self, row: str, now: float, loader: object) -> bool:
+        self._is_updated_within = self._depth > 0
         if row == OPTIMIZER and self._passed_at is not None:
             self._account(now)
             gap = self.seconds[OPTIMIZER] - self._passed_at

@@ -210,7 +210,7 @@ class Places:
         models = -1
         is_of_library = False
         updates = row != OPTIMIZER
-        is_callee_own = is_hooked = False
+        is_callee_own = is_hooked = has_update = False
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
             is_update = path.endswith(_UPDATES)
@@ -221,7 +221,8 @@ class Places:
             elif path.endswith(_MODULES) and code.co_name in _CALLS:
                 is_of_library = is_of_library or not own
                 models = len(own)
-            is_hooked = is_hooked or (is_callee_own and code.co_name == _ENGINE)
+            has_update = has_update or is_update
+            is_hooked = is_hooked or (is_callee_own and code.co_name == _ENGINE and not has_update)
             is_callee_own = is_own(path)
             if not (own or inside or _is_of_stash(path)):
                 inside = getattr(code, "co_qualname", code.co_name)
