@@ -17,6 +17,7 @@ from stash.analysis.breakdown import (
 from stash.analysis.run_account import IN_COMPUTE, RunRow
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.ladder import DATA_STALLS
+from stash.core.ledger_rows import INPUT
 from stash.core.records.base import Record
 
 MINOR_SHARE = 0.1
@@ -69,12 +70,17 @@ def may_claim(breakdown: Breakdown) -> Claims:
     A stall dominates if it is certain and no uncertain one may be larger than its own interval allows. Certain stalls
     whose intervals overlap the largest one's tie: intervals that do not overlap differ, however the errors of the two
     go together. Compute dominates where nothing is certain, every measured stall is minor or far below it, and
-    compute contains no unmeasured one. Of a job whose first steps, as it was typed, took another time than what was
-    measured nothing is claimed of the step, unless the script's own code explains it, or both wait for data most of
-    the time. What lies between steps leads where it takes more of an epoch for certain than any stall, and compute,
-    may.
+    compute contains no unmeasured one; where no rung goes without its data, its ledger tells those apart. Of a job
+    whose first steps, as it was typed, took another time than what was measured nothing is claimed of the step,
+    unless the script's own code explains it, or both wait for data most of the time. What lies between steps leads
+    where it takes more of an epoch for certain than any stall, and compute, may.
     """
-    unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
+    has_input = breakdown.run is not None and breakdown.run.row(INPUT) is not None
+    unknown = tuple(
+        missing
+        for missing in breakdown.skipped
+        if missing.possible and not (has_input and missing.name in DATA_STALLS)
+    )
     is_noisy, is_other = _noise(breakdown) > breakdown.step_seconds, breakdown.is_other_job
     rows = _largest_rows(breakdown, is_noisy or is_other)
     if rows and all(row.is_between_steps for row in rows):
