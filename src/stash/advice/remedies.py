@@ -105,6 +105,13 @@ def _costly_settings(case: Case) -> Iterator[Remedy]:
             "keeps a stack, and each gradient is searched for NaN, which often doubles the step"
         )
         yield Remedy(text, name="anomaly-mode", first=True)
+    if work.unused_gradients:
+        text = (
+            f"Compute no gradients that are cleared unused, as those of {work.unused_gradients:,} numbers are: "
+            "`.detach()` or `torch.no_grad()` where another network's samples are made, and `requires_grad_(False)` for "
+            "a network while another one learns from it"
+        )
+        yield Remedy(text, name="unused-gradients", first=True)
     if work.precision == "float64":
         text = (
             "Train in float32, with `model.float()` and batches of float32 (numpy's arrays are float64 by default): "

@@ -152,6 +152,8 @@ class RunAccount(Record):
     """The largest first."""
     unseen: tuple[str, ...] = ()
     """Sentences: what is not in this."""
+    computes_on_host: bool = True
+    """Elsewhere lines at which the training thread was seen are no devices' work."""
 
     @property
     def own_seconds(self) -> float:
@@ -184,6 +186,8 @@ class RunAccount(Record):
     @property
     def computing_lines(self) -> tuple[SlowLine, ...]:
         """Lines near each other that take much of computing, the slowest first; none where it is spread over layers."""
+        if not self.computes_on_host:
+            return ()
         enough = self._seconds_of_computing
         # a line that runs whole steps, like `trainer.train()`, is none of them
         backward = {place.where for place in self.places if place.row == BACKWARD}
@@ -274,6 +278,7 @@ def account_for_run(
         startup_seconds=max(_row_seconds(ledger, START_UP) for ledger in ledgers),
         places=_slow_lines(ledgers),
         unseen=(*unseen, *_list_unseen(ledgers, starts, epoch_steps)),
+        computes_on_host=all(rank.device == "cpu" for rank in profile.ranks),
     )
 
 

@@ -524,6 +524,7 @@ CASES: Mapping[str, Profile] = {
         )
         for calls, size in ((5096, 2470), (5096, 247_000), (300, 2470))
     },
+    "compute: gradients that nobody uses": job(ledger(), work={"unused_gradients": 5_380_096}),
     "compute: forward passes computed again": job(ledger(), work={"recomputes": True}),
     **{
         f"compute: {seconds * 1e3:g} of 19 ms at a line of the forward pass": job(

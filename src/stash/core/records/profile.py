@@ -222,6 +222,8 @@ class Workload(Record):
     vanished_values: Whole | None = None
     """Values of parameters and buffers on a CPU that became smaller than a float32 holds normally while Stash, which
     flushes such values to zero, measured; ``None`` where none did, or the script flushes them itself."""
+    unused_gradients: Whole | None = None
+    """Numbers of whose gradients most were computed and then cleared without an update; ``None`` if there are none."""
     anomaly_mode: bool | None = None
     """Whether autograd looked for NaN in each operation (``torch.autograd.set_detect_anomaly``)."""
     optimizer_bytes: Whole | None = None

@@ -84,6 +84,9 @@ class Listener:
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
+    def clears(self, owner: Any) -> None:
+        """Gradients of an optimizer, or a module, are about to be cleared."""
+
     def skipped(self, optimizer: Any) -> None:
         """Loss scaling kept an optimizer from its step, which is one of the loop all the same."""
         self.note("loss scaling skipped optimizer steps; those steps lack the optimizer's own time")

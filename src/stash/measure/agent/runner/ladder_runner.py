@@ -36,11 +36,12 @@ from stash.measure.agent.runner.operators import look_at_lookups
 from stash.measure.agent.runner.optimizers import Optimizers
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.runner.stamps import Clock
+from stash.measure.agent.runner.unused_gradients import UnusedGradients
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
-from stash.measure.protocol.messages import LadderEnded, PhaseBegun, RoundDone
+from stash.measure.protocol.messages import JobFacts, LadderEnded, PhaseBegun, RoundDone
 from stash.measure.protocol.orders import Orders, current_orders
 
 _WARM_UP_STEPS = (3, 20)
@@ -93,6 +94,8 @@ class LadderRunner(script.Listener):
         """Tells the other ranks that the loop is over; they may never answer."""
         self._once = threading.Lock()
         self._optimizers = Optimizers()
+        self._gradients: UnusedGradients | None = UnusedGradients()
+        """Until blocks begin."""
         self.handle = rank.handle  # type: ignore[method-assign]
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
@@ -129,6 +132,8 @@ class LadderRunner(script.Listener):
         rank.tell(ThreadEvent.STEPPED)
         try:
             own = self._optimizers.note_step(optimizer)
+            if self._gradients is not None and optimizer is not steps.own_update:
+                self._gradients.note_step(optimizer)
             if rank.counted_optimizer is None:
                 rank.count_at(own)
                 self._begin(optimizer)
@@ -141,6 +146,12 @@ class LadderRunner(script.Listener):
                 self._handle_event(LadderEvent.STEPPED)
         finally:
             rank.tell(ThreadEvent.SCRIPT_GOES_ON)
+
+    def clears(self, owner: Any) -> None:
+        if self._gradients is not None and self.rank.stamps.is_this_thread:
+            since = self.rank.clock.now()
+            self._gradients.note_clearing(owner)
+            self.rank.ledger.discount(self.rank.clock.now() - since)
 
     def _end_step(self) -> None:
         rank = self.rank
@@ -218,6 +229,9 @@ class LadderRunner(script.Listener):
             rank.agree(
                 first, lambda ranks: rank.publish(*(message for seen in ranks for message in seen))
             )
+        if self._gradients is not None:
+            rank.publish(JobFacts(unused_gradients=self._gradients.count()))
+            self._gradients = None
         # what another rank waits for a save is in its steps
         rank.stop_ledger(times_saves=rank.place.world_size == 1)
         rungs = ladder.rungs
