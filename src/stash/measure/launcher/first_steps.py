@@ -34,8 +34,12 @@ _SHARED_OUT = (
 
 
 def cut_into_rounds(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks of first steps among these as blocks of several rounds; none where they are too few."""
-    first = [block for block in blocks if block.rung == UNTOUCHED.name]
+    """The first such block of each rank as blocks of several rounds; none where they have too few steps."""
+    of_ranks: dict[int, Block] = {}
+    for block in blocks:
+        if block.rung == UNTOUCHED.name:
+            of_ranks.setdefault(block.rank, block)
+    first = of_ranks.values()
     fewest = min((block.steps for block in first), default=0)
     rounds = min(_MOST_ROUNDS, fewest // _STEPS_OF_ROUND)
     if rounds < _FEWEST_ROUNDS:

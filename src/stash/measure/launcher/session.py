@@ -316,10 +316,12 @@ class ProfileSession:
         return True
 
     def _give_up_short_evaluations(self, failure: Diagnosis) -> bool:
-        """After a script failed by an error of its own, once: whether to start it again and cut no evaluation short."""
+        """After a script failed by its own error before a round: whether to start it again, its evaluations whole, once."""
         m = self.measurement
-        is_measured = bool(m.gathered.ledgers) and m.starts_all_ranks
-        if self._whole_evaluations or not (is_measured and failure.own_words):
+        is_steered = bool(m.gathered.ledgers) and m.starts_all_ranks
+        if self._whole_evaluations or not (is_steered and failure.own_words):
+            return False
+        if m.complete_rounds():
             return False
         self._whole_evaluations = True
         note = (

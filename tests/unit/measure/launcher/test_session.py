@@ -5,12 +5,15 @@ import itertools
 import pytest
 from launching import even_agents, expedition, run
 
-from stash.core.measured import Rank
+from stash.analysis.attribution import attribute
+from stash.core.ladder import UNTOUCHED
+from stash.core.measured import Block, Rank
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
 from stash.measure.protocol.messages import (
     LadderChosen,
     LadderEnded,
+    LedgerKept,
     PhaseBegun,
     RoundGivenUp,
 )
@@ -467,3 +470,72 @@ def test_a_job_that_waits_for_an_answer_is_shown_with_its_question():
     expedition(asks)[0].measure_job(moments.append)
     (notice,) = [moment.notice for moment in moments if moment.notice]
     assert "it waits at: which model?; if it trains by now" in notice
+
+
+FIRST_STEPS = (
+    Block(
+        0,
+        UNTOUCHED.name,
+        0,
+        12,
+        6.0,
+        step_seconds=(0.5,) * 12,
+        step_waits=(0.2,) * 12,
+        wait_seconds=2.4,
+    ),
+    LedgerKept(
+        rank=0,
+        seconds=9.0,
+        steps=15,
+        timed_steps=12,
+        timed_seconds=6.0,
+        epoch_steps=100,
+        rows=[
+            {
+                "row": row,
+                "seconds": seconds,
+                "timed_seconds": seconds,
+                "each": [],
+                "at_steps": [],
+                "times": 0,
+            }
+            for row, seconds in (("input", 2.4), ("forward", 3.6))
+        ],
+        places=[],
+        unplaced="",
+    ),
+)
+
+
+def test_a_script_that_fails_once_its_batches_are_blocks_is_answered_from_its_first_steps():
+    fails = ending(*FIRST_STEPS, error="AssertionError: evaluated 1 of 40 batches")
+    result, started = run(fails)
+    assert [process.orders.whole_evaluations for process in started] == [False, True]
+    assert "evaluated 1 of 40 batches" in result.failure.sentence
+    assert result.profile.settings.rungs == ("warm",)
+    assert any("job's first 12 steps" in note for note in result.profile.notes)
+    breakdown = attribute(result.profile)
+    assert breakdown.step_seconds == pytest.approx(0.5)
+    assert {row.name: round(row.seconds, 9) for row in breakdown.run.rows} == {
+        "compute": 0.3,
+        "input": 0.2,
+    }
+
+
+def test_a_script_whose_evaluations_must_be_whole_is_measured_with_whole_ones():
+    def agents(orders, process):
+        if orders.whole_evaluations:
+            return even_agents()(orders, process)
+        return ending(*FIRST_STEPS, error="AssertionError: evaluated 1 of 40")(orders, process)
+
+    result, started = run(agents)
+    assert len(started) == 2
+    assert result.failure is None
+    assert result.profile.settings.rungs == ("solo", "warm")
+    assert any("evaluations got all their batches" in note for note in result.profile.notes)
+
+
+def test_a_loop_too_short_for_a_round_is_answered_from_its_first_steps():
+    result, _ = run(ending(48, *FIRST_STEPS, LadderEnded("script ended")))
+    assert result.failure is None
+    assert any("its training loop ended after 48 steps" in note for note in result.profile.notes)
