@@ -101,9 +101,9 @@ class GatheredRun:
 
     def stand_in(self, rounds: Sequence[Block]) -> None:
         """These blocks, of one rung, are all rounds that there are."""
-        self.rungs = [rounds[0].rung]
-        self.blocks = [block for block in self.blocks if block.rung == UNTOUCHED.name]
-        self.blocks += rounds
+        self.rungs[:] = [rounds[0].rung]
+        self.blocks[:] = [block for block in self.blocks if block.rung == UNTOUCHED.name]
+        self.blocks.extend(rounds)
 
     def add_message(self, message: Message) -> None:
         """Add one message; raises StashError for one that no artefact could hold."""

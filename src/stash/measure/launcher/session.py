@@ -171,14 +171,7 @@ class ProfileSession:
                     continue
                 return self._make_result("failed", failure or Diagnosis(gathered.unsafe))
             if failure is not None:
-                ways = (
-                    self._give_up_resident,
-                    self._give_up_switching,
-                    self._start_another_way,
-                    self._give_up_endlessness,
-                    self._give_up_short_evaluations,
-                )
-                if any(way(failure) for way in ways):
+                if self._goes_on_after(failure):
                     continue
                 m.keep_first_steps(f"the script failed while Stash measured ({failure.sentence})")
                 return self._make_result("failed", failure)
@@ -200,6 +193,16 @@ class ProfileSession:
                 return self._make_result("failed", Diagnosis(why, users_mistake=True))
             if gathered.end != "script ended" or m.is_enough() or not self._can_start_again():
                 return self._make_result(m.end_reason(), self._too_short())
+
+    def _goes_on_after(self, failure: Diagnosis) -> bool:
+        """Whether the job is to be started again, in another way."""
+        return (
+            self._give_up_resident(failure)
+            or self._give_up_switching(failure)
+            or self._start_another_way(failure)
+            or self._give_up_endlessness(failure)
+            or self._give_up_short_evaluations(failure)
+        )
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""

@@ -94,8 +94,8 @@ class LadderRunner(script.Listener):
         """Tells the other ranks that the loop is over; they may never answer."""
         self._once = threading.Lock()
         self._optimizers = Optimizers()
-        self._gradients: UnusedGradients | None = UnusedGradients()
-        """Until blocks begin."""
+        self._gradients = UnusedGradients()
+        """While the ledger is kept."""
         self.handle = rank.handle  # type: ignore[method-assign]
         self._routine: Generator[None, None, None] | None = None
         """What is left of ``_measure``, from the first step on."""
@@ -132,7 +132,7 @@ class LadderRunner(script.Listener):
         rank.tell(ThreadEvent.STEPPED)
         try:
             own = self._optimizers.note_step(optimizer)
-            if self._gradients is not None and optimizer is not steps.own_update:
+            if rank.ledger.sees_epochs and optimizer is not steps.own_update:
                 self._gradients.note_step(optimizer)
             if rank.counted_optimizer is None:
                 rank.count_at(own)
@@ -148,7 +148,7 @@ class LadderRunner(script.Listener):
             rank.tell(ThreadEvent.SCRIPT_GOES_ON)
 
     def clears(self, owner: Any) -> None:
-        if self._gradients is not None and self.rank.stamps.is_this_thread:
+        if self.rank.ledger.sees_epochs and self.rank.stamps.is_this_thread:
             since = self.rank.clock.now()
             self._gradients.note_clearing(owner)
             self.rank.ledger.discount(self.rank.clock.now() - since)
@@ -229,11 +229,7 @@ class LadderRunner(script.Listener):
             rank.agree(
                 first, lambda ranks: rank.publish(*(message for seen in ranks for message in seen))
             )
-        if self._gradients is not None:
-            rank.publish(JobFacts(unused_gradients=self._gradients.count()))
-            self._gradients = None
-        # what another rank waits for a save is in its steps
-        rank.stop_ledger(times_saves=rank.place.world_size == 1)
+        self._leave_first_steps()
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
         if (
@@ -256,6 +252,12 @@ class LadderRunner(script.Listener):
         if rank.orders.traces is not None:
             yield from blocks.trace_top_rung(rungs[-1], Path(rank.orders.traces))
         self._publish_end(reason)
+
+    def _leave_first_steps(self) -> None:
+        """Tell what they showed of gradients, and keep account of nothing but saves."""
+        self.rank.publish(JobFacts(unused_gradients=self._gradients.count()))
+        # what another rank waits for a save is in its steps
+        self.rank.stop_ledger(times_saves=self.rank.place.world_size == 1)
 
     def _run_rounds(
         self, blocks: BlockRunner, rungs: tuple[str, ...]

@@ -117,8 +117,6 @@ class Places:
         """By row, seconds for which looks held the interpreter, which the thread had to wait for."""
         self._mark: tuple[dict[_Look, float], dict[str, int], dict[str, float]] = ({}, {}, {})
         """Looks, how many at each row, and what those held, when the latest loop began."""
-        self._taken = 0
-        """Looks since the rows that count began."""
         self.why_none = ""
 
     def start(self) -> None:
@@ -142,7 +140,6 @@ class Places:
         self._looks = {look: seconds for look, seconds in seen if look.row in keep}
         self._seen.clear()
         self.mark_loop()
-        self._taken = 0
         self.before_update = self.in_hooks = 0.0
 
     def mark_loop(self) -> None:
@@ -185,7 +182,8 @@ class Places:
     def _sample_on(self) -> None:
         last = time.perf_counter()
         while True:
-            time.sleep(_PERIOD if self._taken < _MANY_LOOKS else _LONG_PERIOD)
+            taken = sum(map(len, [*self._seen.values()]))
+            time.sleep(_PERIOD if taken < _MANY_LOOKS else _LONG_PERIOD)
             now = time.perf_counter()
             if self._switch_before is None:  # what was seen is being read
                 return
@@ -199,7 +197,6 @@ class Places:
                 self.why_none = f"stacks of the training thread could not be read ({kind})"
                 return
             last = now
-            self._taken += 1
             self.held[row] += time.perf_counter() - now
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
