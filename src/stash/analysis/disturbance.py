@@ -38,6 +38,8 @@ class Lost(NamedTuple):
     """What strangers cost the step."""
     doubt: float
     """Half-width of that."""
+    of_loops: float = 0.0
+    """Of it, in quadrature, what parallel loops may have lost, for the same reason in all blocks."""
 
 
 class Undisturbed(NamedTuple):
@@ -64,9 +66,8 @@ def remove_disturbance(profile: Profile) -> Undisturbed:
         own = [blocks[place] for place in places]
         subtracted = RankDelays.read_blocks(own, job).strangers_costs()
         for place, block, cost in zip(places, own, subtracted, strict=True):
-            lost[number, name][block.rank] = Lost(
-                float(cost.seconds.sum()) / block.steps, cost.doubt
-            )
+            seconds = float(cost.seconds.sum()) / block.steps
+            lost[number, name][block.rank] = Lost(seconds, cost.doubt, cost.of_loops)
             blocks[place] = _subtract_cost(block, cost)
     return Undisturbed(
         profile.model_copy(update={"blocks": tuple(blocks)}) if lost else profile, lost
@@ -116,6 +117,8 @@ class Disturbance(Record):
     """Seconds of a step."""
     doubts: dict[str, float]
     """Half-widths in seconds by rung: how far what was subtracted of its steps may be wrong."""
+    loop_doubts: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
+    """Of these, in quadrature, those of parallel loops: what two rungs have in common is no doubt of a stall."""
     steal: float | None = None
     """Of the machine's time, what its own host gave to others."""
     programs: tuple[OtherProgram, ...] = ()
@@ -128,8 +131,16 @@ class Disturbance(Record):
 
     def corrections(self) -> dict[str, float]:
         """Half-widths in seconds by stall: the doubt of its rung, and of the one below."""
-        doubts = list(self.doubts.values())
-        both = [math.hypot(one, other) for one, other in zip(doubts, [0.0, *doubts], strict=False)]
+        loops = [self.loop_doubts.get(name, 0.0) for name in self.doubts]
+        own = [
+            math.sqrt(max(0.0, doubt**2 - loop**2))
+            for doubt, loop in zip(self.doubts.values(), loops, strict=True)
+        ]
+        parts = list(zip(own, loops, strict=True))
+        both = [
+            math.hypot(one[0], below[0], one[1] - below[1])
+            for one, below in zip(parts, [(0.0, 0.0), *parts], strict=False)
+        ]
         return dict(zip(stall_names(tuple(self.doubts)), both, strict=True))
 
 
@@ -138,11 +149,15 @@ def estimate_disturbance(
 ) -> Disturbance | None:
     """What was subtracted of the highest of ``rungs`` in these rounds; ``None`` if that is unknown."""
     doubts: dict[str, float] = {}
+    loops: dict[str, float] = {}
     for name in rungs:
         found = [calm.lost.get((number, name)) for number in rounds]
         if not found or not all(found):
             return None
         doubts[name] = fmean(max(each.doubt for each in ranks.values()) for ranks in found if ranks)
+        loops[name] = fmean(
+            max(each.of_loops for each in ranks.values()) for ranks in found if ranks
+        )
     top = [max(each.seconds for each in calm.lost[number, rungs[-1]].values()) for number in rounds]
     steals = [
         block.steal for block in profile.blocks if block.steal is not None and block.round in rounds
@@ -150,6 +165,7 @@ def estimate_disturbance(
     return Disturbance(
         time=mean_interval(top),
         doubts=doubts,
+        loop_doubts=loops,
         steal=fmean(steals) if steals else None,
         programs=profile.others,
     )

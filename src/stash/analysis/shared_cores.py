@@ -74,6 +74,8 @@ class StrangersCost(NamedTuple):
     """Of making batches, all workers together."""
     doubt: float
     """Half-width for a step."""
+    of_loops: float
+    """Of ``doubt``, in quadrature, what threads that share parallel loops may have cost: alike in all blocks."""
     for_others: float
     """Of ``seconds``, what this rank waited for ranks that were kept from running, less what it was kept itself."""
 
@@ -164,7 +166,15 @@ class RankDelays:
             / steps
         )
         for_others = (costs.sum(axis=1) - own - late).tolist()
-        rows = zip(costs, waits, worker_lost.tolist(), doubts.tolist(), for_others, strict=True)
+        rows = zip(
+            costs,
+            waits,
+            worker_lost.tolist(),
+            doubts.tolist(),
+            (loops / steps).tolist(),
+            for_others,
+            strict=True,
+        )
         return [StrangersCost(*each) for each in rows]
 
     def _shares(self) -> tuple[RankArray, RankArray]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stash.analysis.attribution import attribute
-from stash.analysis.disturbance import Calming, drop_delays, remove_disturbance
+from stash.analysis.disturbance import Calming, Disturbance, drop_delays, remove_disturbance
+from stash.core.intervals import Interval
 from stash.core.measured import Block
 from stash.core.records.profile import Loader, Profile
 from tests.support.breakdowns import drop_blocks
@@ -185,6 +186,16 @@ def test_of_delays_of_threads_that_share_parallel_loops_half_is_taken_off_and_is
     assert seconds(late) == pytest.approx(0.06 - 0.015)
     lost = remove_disturbance(late).lost
     assert next(iter(lost.values()))[0].doubt >= 0.015
+
+
+def test_what_two_rungs_have_in_common_of_parallel_loops_is_no_doubt_of_a_stall():
+    """5 and 5 s of doubt, of which 4 and 3 are of loops: 3 and 4 s are each rung's own."""
+    found = Disturbance(
+        time=Interval(value=1.0),
+        doubts={"solo": 5.0, "warm": 5.0},
+        loop_doubts={"solo": 4.0, "warm": 3.0},
+    )
+    assert found.corrections() == {"compute": pytest.approx(5.0), "prep": pytest.approx(26**0.5)}
 
 
 def test_an_accelerators_host_may_be_delayed_at_no_cost():
