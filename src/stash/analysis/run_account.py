@@ -192,11 +192,13 @@ class RunAccount(Record):
         # a line that runs whole steps, like `trainer.train()`, is none of them
         backward = {place.where for place in self.places if place.row == BACKWARD}
         alone = self.place(FORWARD)
-        if alone is not None and (alone.inside or alone.where in backward):
-            is_much = alone.seconds >= _MOSTLY_THERE * enough and alone.where not in backward
-            return (alone,) if is_much else ()
+        is_of_library = alone is not None and alone.inside and alone.where not in backward
+        if alone is not None and is_of_library and alone.seconds >= _MOSTLY_THERE * enough:
+            return (alone,)
+        whole = {each.where for each in self.places if each.row == FORWARD} & backward
+        own = [each for each in self.places if each.is_itself_computing]
         found: tuple[SlowLine, ...] = max(
-            (self.lines_near(place) for place in self.places if place.is_itself_computing),
+            (self.lines_near(each) for each in own if each.where not in whole),
             key=lambda lines: sum(line.seconds for line in lines),
             default=(),
         )

@@ -83,8 +83,10 @@ def places(row, text, seconds=0.0, **fields):
     return job(ledger(a_step={row: seconds}, places=(place,)))
 
 
-def at(row, text, a_step=0.0, **fields):
-    return LedgerPlace(row=row, file="train.py", line=88, text=text, seconds=16 * a_step, **fields)
+def at(row, text, a_step=0.0, line=88, **fields):
+    return LedgerPlace(
+        row=row, file="train.py", line=line, text=text, seconds=16 * a_step, **fields
+    )
 
 
 def now_and_then(row, first, seconds, **fields):
@@ -548,6 +550,7 @@ CASES: Mapping[str, Profile] = {
                 at("backward", "loss.backward()", 0.012, inside="_engine_run_backward"),
                 at("backward", "a = math.exp(r[i, j])", 0.004, caller="train.py:43"),
                 at("backward", "e[i, j] = a * e[i + 1, j]", 0.003, caller="train.py:43"),
+                at("forward", "y = self.rnn(x)", 0.002, line=40, inside="LSTM.forward"),
             )
         )
     ),
