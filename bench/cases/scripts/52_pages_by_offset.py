@@ -1,4 +1,4 @@
-"""An IterableDataset pages through a database with LIMIT/OFFSET in an order without index: each page sorts the table anew.
+"""An IterableDataset pages through a database with LIMIT/OFFSET in an order without index: each page sorts the whole table again.
 
 Seen in: hammerlab/cycledash#635, JackBister/logsuck#9 ("slower and slower ... OFFSET gets more expensive": 600 ms to 3 ms),
 MemPalace/mempalace#1841 (each page re-scans the collection), litedb-org/LiteDB#2092; data sets over sqlite are written this way.

@@ -20,7 +20,6 @@ from stash.measure.host.energy_counters import Counts, read_packages, sum_energy
 from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.first_steps import cut_into_rounds
 from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.job import Commit, Job, commit_of
 from stash.measure.launcher.profile_options import ProfileOptions
@@ -257,6 +256,8 @@ class Measurement:
 
         ``why``: a sentence on what kept the rounds from being measured.
         """
+        from stash.measure.launcher.first_steps import cut_into_rounds
+
         rounds = cut_into_rounds(self.gathered.blocks) if self.gathered.ledgers else []
         if not rounds or self.complete_rounds():
             return False
