@@ -37,6 +37,7 @@ from stash.measure.launcher.peers import number_nodes
 from stash.measure.launcher.process import Process, Request
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.folder import RunFolder
+from stash.measure.protocol.orders import FEWEST_ROUNDS
 from stash.ui.project import read_power_price
 
 _MAX_LAUNCHES = 20
@@ -319,12 +320,12 @@ class ProfileSession:
         return True
 
     def _give_up_short_evaluations(self, failure: Diagnosis) -> bool:
-        """After a script failed by its own error before a round: whether to start it again, its evaluations whole, once."""
+        """After a script failed by its own error before a verdict: whether to start it again, once, evaluations whole."""
         m = self.measurement
         is_steered = bool(m.gathered.ledgers) and m.starts_all_ranks
         if self._whole_evaluations or not (is_steered and failure.own_words):
             return False
-        if m.complete_rounds():
+        if m.complete_rounds() >= FEWEST_ROUNDS:
             return False
         self._whole_evaluations = True
         note = (
