@@ -14,7 +14,7 @@ from stash.advice.case import Case, Remedy
 from stash.advice.loader_remedies import one_rank_sends
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
-from stash.analysis.run_account import NEAR_LINES, RunRow, SlowLine
+from stash.analysis.run_account import RunRow, SlowLine
 from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
@@ -184,19 +184,10 @@ def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
         yield _do_less_often(case, place, part * place.seconds)
 
 
-def _list_near(case: Case, place: SlowLine) -> list[SlowLine]:
-    """The loop's lines around one that take their time, too, with it: several are a loop in Python."""
-    return [
-        each
-        for each in case.epoch.places
-        if (each.row, each.file) == (LOOP, place.file) and abs(each.line - place.line) < NEAR_LINES
-    ]
-
-
 def _do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
     """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
     saves, where = seconds * _SELDOM_SAVES, written_place(place)
-    near = [each.text for each in _list_near(case, place)]
+    near = [each.text for each in case.epoch.lines_near(place)]
     if any(_UPDATES.search(line) and not _AVERAGES.search(line) for line in near):
         text = (
             f"Update all parameters at once at {where}: by an optimizer of `torch.optim` with fused=True, or by "

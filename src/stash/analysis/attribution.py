@@ -162,7 +162,7 @@ def _divide_step(
     if (
         disturbed is not None and seen is not None
     ):  # it was subtracted from what was seen under the lowest rung, too
-        doubts = dict.fromkeys(seen.stalls, disturbed.doubts[kept.rungs[0]]) | doubts
+        doubts = dict.fromkeys(seen.stalls, disturbed.doubt_of(kept.rungs[0])) | doubts
     errors = batch_errors(profile, kept.rungs, kept.rounds)
     if seen is None:
         entries = [each.add_error(error) for each, error in zip(entries, errors, strict=True)]

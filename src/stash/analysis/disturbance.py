@@ -36,10 +36,15 @@ class Lost(NamedTuple):
 
     seconds: float
     """What strangers cost the step."""
-    doubt: float
-    """Half-width of that."""
-    of_loops: float = 0.0
-    """Of it, in quadrature, what parallel loops may have lost, for the same reason in all blocks."""
+    own_doubt: float
+    """Half-width of that, without …"""
+    of_loops: float
+    """… that of parallel loops, which is alike in all blocks."""
+
+    @property
+    def doubt(self) -> float:
+        """Half-width of it all."""
+        return math.hypot(self.own_doubt, self.of_loops)
 
 
 class Undisturbed(NamedTuple):
@@ -116,9 +121,9 @@ class Disturbance(Record):
     time: Interval
     """Seconds of a step."""
     doubts: dict[str, float]
-    """Half-widths in seconds by rung: how far what was subtracted of its steps may be wrong."""
+    """Half-widths in seconds by rung: how far what was subtracted of its steps may be wrong, without …"""
     loop_doubts: dict[str, float] = {}  # noqa: RUF012 - pydantic copies it
-    """Of these, in quadrature, those of parallel loops: what two rungs have in common is no doubt of a stall."""
+    """… those of parallel loops: what two rungs have in common of them is no doubt of a stall."""
     steal: float | None = None
     """Of the machine's time, what its own host gave to others."""
     programs: tuple[OtherProgram, ...] = ()
@@ -127,19 +132,20 @@ class Disturbance(Record):
     @property
     def doubt(self) -> float:
         """Half-width in seconds of what was subtracted of the step."""
-        return list(self.doubts.values())[-1]
+        return self.doubt_of(list(self.doubts)[-1])
+
+    def doubt_of(self, rung: str) -> float:
+        """Half-width in seconds of what was subtracted of a rung's steps."""
+        return math.hypot(self.doubts[rung], self.loop_doubts.get(rung, 0.0))
 
     def corrections(self) -> dict[str, float]:
         """Half-widths in seconds by stall: the doubt of its rung, and of the one below."""
-        loops = [self.loop_doubts.get(name, 0.0) for name in self.doubts]
-        own = [
-            math.sqrt(max(0.0, doubt**2 - loop**2))
-            for doubt, loop in zip(self.doubts.values(), loops, strict=True)
-        ]
-        parts = list(zip(own, loops, strict=True))
+        parts = [(doubt, self.loop_doubts.get(name, 0.0)) for name, doubt in self.doubts.items()]
         both = [
-            math.hypot(one[0], below[0], one[1] - below[1])
-            for one, below in zip(parts, [(0.0, 0.0), *parts], strict=False)
+            math.hypot(own, own_below, loop - loop_below)
+            for (own, loop), (own_below, loop_below) in zip(
+                parts, [(0.0, 0.0), *parts], strict=False
+            )
         ]
         return dict(zip(stall_names(tuple(self.doubts)), both, strict=True))
 
@@ -154,10 +160,9 @@ def estimate_disturbance(
         found = [calm.lost.get((number, name)) for number in rounds]
         if not found or not all(found):
             return None
-        doubts[name] = fmean(max(each.doubt for each in ranks.values()) for ranks in found if ranks)
-        loops[name] = fmean(
-            max(each.of_loops for each in ranks.values()) for ranks in found if ranks
-        )
+        lost = [ranks.values() for ranks in found if ranks]
+        doubts[name] = fmean(max(each.own_doubt for each in ranks) for ranks in lost)
+        loops[name] = fmean(max(each.of_loops for each in ranks) for ranks in lost)
     top = [max(each.seconds for each in calm.lost[number, rungs[-1]].values()) for number in rounds]
     steals = [
         block.steal for block in profile.blocks if block.steal is not None and block.round in rounds

@@ -49,7 +49,7 @@ _MOSTLY_THERE = 0.4
 """Of computing, from which a line of the forward pass is worth a word: a pass forwards takes about a third."""
 _PARTLY_THERE = 0.3
 """The same of lines near each other in which nothing runs that has lines of its own: Python, or a compiled function."""
-NEAR_LINES = 20
+_NEAR_LINES = 20
 """Lines apart that are one loop of the script's."""
 _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
@@ -197,35 +197,41 @@ class RunAccount(Record):
             return (alone,)
         whole = {each.where for each in self.places if each.row == FORWARD} & backward
         own = [each for each in self.places if each.is_itself_computing]
-        found: tuple[SlowLine, ...] = max(
-            (self.lines_near(each) for each in own if each.where not in whole),
-            key=lambda lines: sum(line.seconds for line in lines),
+        found = max(
+            (self.lines_near(each, own) for each in own if each.where not in whole),
+            key=_sum_seconds,
             default=(),
         )
-        is_much = sum(line.seconds for line in found) >= _PARTLY_THERE * enough > 0
-        return found if is_much else ()
+        return found if _sum_seconds(found) >= _PARTLY_THERE * enough > 0 else ()
 
     @property
     def _seconds_of_computing(self) -> float:
-        return sum(place.seconds for place in self.places if place.row in COMPUTING)
+        return _sum_seconds([place for place in self.places if place.row in COMPUTING])
 
     @property
     def is_mostly_own_computing(self) -> bool:
         """Whether more than half of computing is at ``computing_lines``."""
-        return 2 * sum(line.seconds for line in self.computing_lines) > self._seconds_of_computing
+        return 2 * _sum_seconds(self.computing_lines) > self._seconds_of_computing
 
-    def lines_near(self, place: SlowLine) -> tuple[SlowLine, ...]:
-        """Those of its row and file around one, it included, that nothing is inside of if nothing is inside of that."""
+    def lines_near(
+        self, place: SlowLine, among: Sequence[SlowLine] | None = None
+    ) -> tuple[SlowLine, ...]:
+        """Those of its row and file around one, it included; of these, or of all."""
         return tuple(
             each
-            for each in self.places
-            if (each.row, each.file, not each.inside) == (place.row, place.file, not place.inside)
-            and abs(each.line - place.line) < NEAR_LINES
+            for each in (self.places if among is None else among)
+            if (each.row, each.file) == (place.row, place.file)
+            and abs(each.line - place.line) < _NEAR_LINES
         )
 
     def place(self, name: str) -> SlowLine | None:
         """Where most of a row was seen."""
         return next((place for place in self.places if place.row == name), None)
+
+
+def _sum_seconds(lines: Sequence[SlowLine]) -> float:
+    """Of a step."""
+    return sum(line.seconds for line in lines)
 
 
 NO_ACCOUNT = RunAccount(rows=(), step_seconds=0.0, epoch_steps=None, startup_seconds=0.0)

@@ -73,9 +73,9 @@ class StrangersCost(NamedTuple):
     making: float
     """Of making batches, all workers together."""
     doubt: float
-    """Half-width for a step."""
+    """Half-width for a step, without …"""
     of_loops: float
-    """Of ``doubt``, in quadrature, what threads that share parallel loops may have cost: alike in all blocks."""
+    """… that of what threads that share parallel loops may have cost, which is alike in all blocks."""
     for_others: float
     """Of ``seconds``, what this rank waited for ranks that were kept from running, less what it was kept itself."""
 
@@ -158,12 +158,7 @@ class RankDelays:
         costs = np.minimum(local + of_window + late[:, None] / steps, _MOST * self.seconds)
         waits = in_local[:, None] * self.waiting + late[:, None] / steps
         doubts = (
-            np.sqrt(
-                (DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall))) ** 2
-                + unsure**2
-                + loops**2
-            )
-            / steps
+            np.hypot(DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)), unsure) / steps
         )
         for_others = (costs.sum(axis=1) - own - late).tolist()
         rows = zip(

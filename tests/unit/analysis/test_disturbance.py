@@ -189,12 +189,13 @@ def test_of_delays_of_threads_that_share_parallel_loops_half_is_taken_off_and_is
 
 
 def test_what_two_rungs_have_in_common_of_parallel_loops_is_no_doubt_of_a_stall():
-    """5 and 5 s of doubt, of which 4 and 3 are of loops: 3 and 4 s are each rung's own."""
+    """3 and 4 s of doubt are each rung's own, 4 and 3 of loops."""
     found = Disturbance(
         time=Interval(value=1.0),
-        doubts={"solo": 5.0, "warm": 5.0},
+        doubts={"solo": 3.0, "warm": 4.0},
         loop_doubts={"solo": 4.0, "warm": 3.0},
     )
+    assert found.doubt == 5.0
     assert found.corrections() == {"compute": pytest.approx(5.0), "prep": pytest.approx(26**0.5)}
 
 

@@ -84,7 +84,7 @@ class Listener:
     def stepped(self, optimizer: Any) -> None:
         """An optimizer stepped."""
 
-    def clears(self, owner: Any) -> None:
+    def clears(self, owner: Any = None) -> None:
         """Gradients of an optimizer, or a module, are about to be cleared."""
 
     def skipped(self, optimizer: Any) -> None:

@@ -64,14 +64,14 @@ def _take_part(block: Block, number: int, size: int) -> Block:
         steps=size,
         seconds=_sum(by_step["step_seconds"], block.seconds * share),
         samples=None if block.samples is None else round(_sum(by_step["step_samples"], 0)),
-        wait_seconds=None if block.wait_seconds is None else _sum(by_step["step_waits"], 0.0),
+        wait_seconds=None,  # which would be said to be of files in memory
         loop_delays=tuple(share * each for each in block.loop_delays),
         stage_seconds={name: share * each for name, each in block.stage_seconds.items()},
         group_waits={name: share * each for name, each in block.group_waits.items()},
         group_under_way={name: share * each for name, each in block.group_under_way.items()},
         phase_seconds={name: share * each for name, each in block.phase_seconds.items()},
         received_rows={},
-        **by_step,
+        **{**by_step, "step_waits": ()},
         **shared,
     )
 

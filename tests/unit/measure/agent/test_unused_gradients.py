@@ -6,16 +6,27 @@ import pytest
 import torch
 from torch import nn
 
+from stash.measure.agent.runner.optimizers import SeenOptimizer
 from stash.measure.agent.runner.unused_gradients import UnusedGradients
 
 
-def learn(seen: UnusedGradients, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """Clear gradients, compute them, and update."""
-    seen.note_clearing(optimizer)
-    optimizer.zero_grad()
+def optimize(model: nn.Module) -> SeenOptimizer:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    seen = SeenOptimizer(optimizer, 0)
+    seen.kept = optimizer  # type: ignore[attr-defined]  # which the script holds
+    return seen
+
+
+def learn(
+    gradients: UnusedGradients, loss: torch.Tensor, seen: SeenOptimizer, owner: nn.Module | None
+) -> None:
+    """Clear gradients, as ``owner`` or the optimizer does, compute them, and update."""
+    optimizer = seen.optimizer()
+    gradients.note_clearing(owner or optimizer)
+    (owner or optimizer).zero_grad()
     loss.backward()
     optimizer.step()
-    seen.note_step(optimizer)
+    gradients.note_step(seen)
 
 
 @pytest.mark.parametrize(("detaches", "found"), [(False, 12), (True, None)])
@@ -24,39 +35,34 @@ def test_a_critic_that_is_not_given_detached_samples_computes_gradients_of_the_g
 ) -> None:
     """The critic's own are in vain once in its two clearings: while the generator learns."""
     makes, tells = nn.Linear(2, 4), nn.Linear(4, 1)
-    of_makes, of_tells = (torch.optim.SGD(each.parameters(), 0.1) for each in (makes, tells))
-    seen = UnusedGradients()
+    of_makes, of_tells = optimize(makes), optimize(tells)
+    gradients = UnusedGradients()
     for _ in range(6):
         for _ in range(2):
             made = makes(torch.ones(3, 2))
-            learn(seen, tells(made.detach() if detaches else made).mean(), of_tells)
-        learn(seen, -tells(makes(torch.ones(3, 2))).mean(), of_makes)
-    assert seen.count() == found
+            learn(gradients, tells(made.detach() if detaches else made).mean(), of_tells, None)
+        learn(gradients, -tells(makes(torch.ones(3, 2))).mean(), of_makes, None)
+    assert gradients.finish() == found
+    assert gradients.finish() is None
 
 
 def test_ordinary_loops_and_gradients_that_are_read_between_passes_are_no_waste() -> None:
     model = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    seen = UnusedGradients()
+    seen, gradients = optimize(model), UnusedGradients()
     for _ in range(6):
-        for _ in range(3):  # of each sample, by itself
-            seen.note_clearing(model)
+        for _ in range(2):  # of each sample, by itself
+            gradients.note_clearing(model)
             model.zero_grad()
             model(torch.ones(1, 2)).mean().backward()
-        optimizer.step()
-        seen.note_step(optimizer)
-    assert seen.count() is None
+        learn(gradients, model(torch.ones(1, 2)).mean(), seen, model)
+    assert gradients.finish() is None
 
 
 def test_a_module_that_clears_is_known_by_its_parameters() -> None:
-    one, other = nn.Linear(2, 1), nn.Linear(2, 1)
-    optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (one, other)]
-    seen = UnusedGradients()
+    models = nn.Linear(2, 1), nn.Linear(2, 1)
+    optimizers, gradients = [optimize(each) for each in models], UnusedGradients()
     for _ in range(5):
-        for model, optimizer in zip((one, other), optimizers, strict=True):
-            seen.note_clearing(model)
-            model.zero_grad()
-            (one(torch.ones(1, 2)) + other(torch.ones(1, 2))).mean().backward()
-            optimizer.step()
-            seen.note_step(optimizer)
-    assert seen.count() == 3 + 3
+        for model, seen in zip(models, optimizers, strict=True):
+            loss = sum(each(torch.ones(1, 2)) for each in models)
+            learn(gradients, loss.mean(), seen, model)
+    assert gradients.finish() == 3 + 3

@@ -38,7 +38,7 @@ from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.runner.stamps import Clock
 from stash.measure.agent.runner.unused_gradients import UnusedGradients
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.agent.wraps import steps
+from stash.measure.agent.wraps import opened_files, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
 from stash.measure.protocol.messages import JobFacts, LadderEnded, PhaseBegun, RoundDone
@@ -132,8 +132,8 @@ class LadderRunner(script.Listener):
         rank.tell(ThreadEvent.STEPPED)
         try:
             own = self._optimizers.note_step(optimizer)
-            if rank.ledger.sees_epochs and optimizer is not steps.own_update:
-                self._gradients.note_step(optimizer)
+            if rank.ledger.sees_epochs:
+                self._gradients.note_step(own)
             if rank.counted_optimizer is None:
                 rank.count_at(own)
                 self._begin(optimizer)
@@ -147,7 +147,7 @@ class LadderRunner(script.Listener):
         finally:
             rank.tell(ThreadEvent.SCRIPT_GOES_ON)
 
-    def clears(self, owner: Any) -> None:
+    def clears(self, owner: Any = None) -> None:
         if self.rank.ledger.sees_epochs and self.rank.stamps.is_this_thread:
             since = self.rank.clock.now()
             self._gradients.note_clearing(owner)
@@ -255,7 +255,7 @@ class LadderRunner(script.Listener):
 
     def _leave_first_steps(self) -> None:
         """Tell what they showed of gradients, and keep account of nothing but saves."""
-        self.rank.publish(JobFacts(unused_gradients=self._gradients.count()))
+        self.rank.publish(JobFacts(unused_gradients=self._gradients.finish()))
         # what another rank waits for a save is in its steps
         self.rank.stop_ledger(times_saves=self.rank.place.world_size == 1)
 
@@ -393,6 +393,7 @@ class LadderRunner(script.Listener):
             self.rank.control.exchange(None, lambda reports: None)
         except RuntimeError as error:
             print(f"stash: the last exchange failed: {error}", file=sys.stderr)
+        opened_files.remove_placeholders()
         if not self._exits:
             self._shutdown.leave_here()
 

@@ -2,98 +2,80 @@
 
 They have changed since their optimizer stepped, and another one has stepped meanwhile: what a script reads of gradients
 between two backward passes is not known. Followed in a job's first steps, by the smallest parameter of each optimizer
-that has a gradient.
+that has a gradient, and by its version alone: to compare its numbers a device would be waited for.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
+import sys
 from typing import Any
 
 from stash.measure.agent import private
+from stash.measure.agent.runner.optimizers import SeenOptimizer
 
 _FEWEST = 3
 """Times that gradients are cleared so, until that is how the job trains."""
 
 
 class _FollowedGradient:
-    """One parameter's, of an optimizer that trains ``trains`` numbers."""
+    """The gradient of one ``parameter``."""
 
-    def __init__(self, parameter: Any, trains: int) -> None:
-        self.parameter, self.trains = weakref.ref(parameter), trains
+    def __init__(self, parameter: Any) -> None:
+        self.parameter = parameter
         self._used: tuple[Any, int] | None = None
-        """It and its version when the optimizer stepped last …"""
-        self._at_step = 0
-        """… which was so many steps of any."""
-        self._times = [0, 0]
-        """That it was cleared, and that without an update."""
+        """It and its version when its optimizer stepped last."""
+        self._cleared = self._unused = 0
 
-    def _read(self) -> tuple[Any, int] | None:
-        parameter = self.parameter()
-        gradient = None if parameter is None else parameter.grad
-        return None if gradient is None else (gradient, private.version(gradient))
+    def note_step(self) -> None:
+        gradient = self.parameter.grad
+        self._used = None if gradient is None else (gradient, private.version(gradient))
 
-    def note_step(self, steps: int) -> None:
-        """Its optimizer has taken the last of so many ``steps`` of all."""
-        self._used, self._at_step = self._read(), steps
-
-    def note_clearing(self, steps: int) -> None:
-        """It is about to be cleared, after so many ``steps`` of all optimizers."""
-        now, used = self._read(), self._used
-        if now is not None and used is not None:
-            has_changed = now[0] is not used[0] or now[1] != used[1]
-            self._times[0] += 1
-            self._times[1] += has_changed and steps > self._at_step
+    def note_clearing(self, has_other_stepped: bool) -> None:
+        """It is about to be cleared, and since its optimizer stepped another one has."""
+        gradient, used = self.parameter.grad, self._used
+        if gradient is not None and used is not None:
+            has_changed = gradient is not used[0] or private.version(gradient) != used[1]
+            self._cleared += 1
+            self._unused += has_changed and has_other_stepped
 
     @property
     def is_unused(self) -> bool:
         """Whether that is so most of the time."""
-        cleared, unused = self._times
-        return unused >= _FEWEST and 2 * unused > cleared
+        return self._unused >= _FEWEST and 2 * self._unused > self._cleared
 
 
 class UnusedGradients:
     """Those of a script's optimizers."""
 
     def __init__(self) -> None:
-        self._followed: weakref.WeakKeyDictionary[Any, _FollowedGradient] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._steps = 0
-        """Of all."""
+        self._followed: dict[SeenOptimizer, _FollowedGradient] = {}
+        self._latest: SeenOptimizer | None = None
+        """That stepped."""
 
-    def note_step(self, optimizer: Any) -> None:
-        """An optimizer of torch.optim stepped."""
-        self._steps += 1
-        followed = self._followed.get(optimizer)
-        if followed is None:
-            groups = optimizer.param_groups
-            parameters = [each for group in groups for each in group["params"]]
-            smallest = min(
-                (each for each in parameters if each.grad is not None),
-                key=lambda each: each.numel(),
-                default=None,
-            )
-            if smallest is None:
+    def note_step(self, optimizer: SeenOptimizer) -> None:
+        """It stepped."""
+        self._latest = optimizer
+        if optimizer not in self._followed:
+            trained = [each for each in optimizer.parameters if each.grad is not None]
+            if not trained:
                 return
-            trains = sum(each.numel() for each in parameters)
-            followed = self._followed[optimizer] = _FollowedGradient(smallest, trains)
-        followed.note_step(self._steps)
+            smallest = min(trained, key=lambda each: each.numel())
+            self._followed[optimizer] = _FollowedGradient(smallest)
+        self._followed[optimizer].note_step()
 
     def note_clearing(self, owner: Any) -> None:
         """Gradients of an optimizer, or of a module, are about to be cleared."""
-        for followed in self._find(owner):
-            followed.note_clearing(self._steps)
+        is_module = isinstance(owner, sys.modules["torch"].nn.Module)
+        cleared = {id(each) for each in owner.parameters()} if is_module else set()
+        for optimizer, followed in self._followed.items():
+            if optimizer.optimizer() is owner or id(followed.parameter) in cleared:
+                followed.note_clearing(optimizer is not self._latest)
 
-    def _find(self, owner: Any) -> Iterator[_FollowedGradient]:
-        own = self._followed.get(owner)
-        if own is not None:
-            yield own
-        elif hasattr(owner, "parameters"):
-            known = {id(each.parameter()): each for each in self._followed.values()}
-            yield from (known[id(each)] for each in owner.parameters() if id(each) in known)
+    def finish(self) -> int | None:
+        """How many numbers the optimizers train whose gradients are mostly cleared so; ``None`` without any.
 
-    def count(self) -> int | None:
-        """How many numbers the optimizers train whose gradients are mostly cleared so; ``None`` without any."""
-        return sum(each.trains for each in self._followed.values() if each.is_unused) or None
+        They are followed no more.
+        """
+        unused = sum(each.trains for each, followed in self._followed.items() if followed.is_unused)
+        self._followed.clear()
+        return unused or None

@@ -1,8 +1,9 @@
 """Files that C code opens by itself, noticed where libraries take their names; drifted checkpoints are refused.
 
 ``guard`` learns what is about to be written, ``data/reads`` what is read, of libraries that save models or tables, or
-read samples. A new checkpoint goes again when the job ends, so that no start resumes from that of another. One of
-drifted replicas is written only where there is none, for a script that reads what it saved, or renames it
+read samples. A new checkpoint goes again when the job ends, so that no start resumes from that of another; one of
+drifted replicas is not even written: a new path gets an empty placeholder, so that a script which saves beside its
+checkpoint and then renames, links or copies goes on. It is removed when the profile ends, under whatever name
 (``protocol/file_backup``). Files that Python opens are noticed there anyway.
 """
 
@@ -69,6 +70,7 @@ def _find_argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], place: int,
 _NOT_KEPT = "no checkpoint is kept: what trains during a profile is not a model to keep"
 _INDEX = ".metadata"
 """The file that ``torch.distributed.checkpoint`` ends a checkpoint with."""
+_placeholders: set[str] = set()
 
 
 def guard_torch_save(module: ModuleType) -> None:
@@ -110,12 +112,18 @@ def _guard_save(name: str, save: Function, *args: Any, **kwargs: Any) -> Any:
         with guard.saving(target), script.saving():
             # a file that is open already, or a buffer: what it replaces is kept
             return save(*args, **kwargs)
-    if script.saves_drifted() and os.path.exists(target):
-        script.note(_NOT_KEPT)
-        return None
-    with _saving_weights():
-        guard.about_to_write(os.fspath(target), truncates=True)
-        return save(*args, **kwargs)
+    if not script.saves_drifted():
+        with _saving_weights():
+            guard.about_to_write(os.fspath(target), truncates=True)
+            return save(*args, **kwargs)
+    script.note(_NOT_KEPT)
+    if not os.path.exists(target):
+        path = os.path.abspath(os.fspath(target))
+        # a new folder that it lies in is no whole checkpoint, and goes with it
+        with guard.saving():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        _placeholders.add(path)
+    return None
 
 
 @contextlib.contextmanager
@@ -124,6 +132,13 @@ def _saving_weights() -> Iterator[None]:
         script.note(_NOT_KEPT)
     with guard.saving(), script.saving():
         yield
+
+
+def remove_placeholders() -> None:
+    """Remove the placeholders."""
+    while _placeholders:
+        with contextlib.suppress(FileNotFoundError):  # the script removed or renamed it
+            os.unlink(_placeholders.pop())
 
 
 def is_storage(value: Any) -> bool:

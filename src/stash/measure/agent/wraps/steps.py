@@ -255,7 +255,7 @@ def _tell_of_clearing(clear: Function) -> Function:
         if is_compiling():
             return clear(*args, **kwargs)
         script.publish(ThreadEvent.CLEARING_BEGINS)
-        script.listener().clears(args[0] if args else None)
+        script.listener().clears(*args[:1])
         try:
             return clear(*args, **kwargs)
         finally:
