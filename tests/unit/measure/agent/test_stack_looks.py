@@ -368,6 +368,25 @@ def test_what_is_seen_while_the_training_thread_forgets_is_no_error_of_the_jobs(
         names["look"](row)  # type: ignore[operator]
     places.clear(keep=(EPOCH_START,))
     assert places.rows() == []
+    names["look"](Row("one"))  # type: ignore[operator]
+    places.move_to_loop()
+
+
+def test_a_row_seen_for_the_first_time_while_looks_are_counted_is_no_error_of_the_jobs() -> None:
+    """As at a loop's begin, where rows are few."""
+    places = Places(threading.get_ident(), lambda: LOOP)
+
+    class Seen(list[float]):
+        def __len__(self) -> int:
+            places._seen[f"row {len(places._seen)}"].append(1.0)
+            return super().__len__()
+
+    places._seen[LOOP] = Seen([1.0])
+    places._seen[INPUT] = Seen([1.0])
+    places.mark_loop()
+    places.move_to_evaluation()
+    places.fit({LOOP: 1.0, INPUT: 1.0})
+    places.clear(keep=())
 
 
 def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() -> None:
