@@ -32,8 +32,13 @@ _NEAR = 1
 _PATIENCE = 300.0
 _SHORT = {"EPOCHS": "10"}
 """For scripts that go on without end."""
-_TIMES = (r"([\d.]+) ms a step", r"([\d.]+) ms at last", r"([\d.]+) ms in the first")
-"""How scripts print what a step took; the last one holds."""
+_TIMES = {
+    r"([\d.]+) ms a step": 1.0,
+    r"seconds a step ([\d.]+)": 1e3,
+    r"([\d.]+) ms at last": 1.0,
+    r"([\d.]+) ms in the first": 1.0,
+}
+"""How scripts print what a step took, and the milliseconds of one of it; the last one holds."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,12 @@ def time_step(case: Case, script: Path | None = None, **variables: str) -> float
     """Milliseconds a step of a case, or of ``script`` in its place, by its own watch; ``None`` if it says nothing."""
     with folder_of(case, script) as folder:
         ended = run(plain_command(case, case.path.name), folder, **_SHORT, **variables)
-    found = [times[-1] for pattern in _TIMES if (times := re.findall(pattern, ended.output))]
-    return float(found[0]) if found and ended.code == 0 else None
+    found = [
+        float(times[-1]) * milliseconds
+        for pattern, milliseconds in _TIMES.items()
+        if (times := re.findall(pattern, ended.output))
+    ]
+    return found[0] if found and ended.code == 0 else None
 
 
 def command_of(case: Case, name: str, *options: str) -> list[str]:

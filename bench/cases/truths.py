@@ -70,7 +70,7 @@ def _case(row: dict[str, str]) -> Case:
         lines=tuple(number for found in lines for number in found),
         remedy=row["remedy"],
         is_repairable='environ.get("FIXED")' in text,
-        tells_time='print(f"' in text and " ms a" in text,
+        tells_time='print(f"' in text and (" ms a" in text or "seconds a step" in text),
         knobs=tuple(row["fix"].split(_OR)) if row["fix"] else (),
         peers=row["peers"],
     )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from stash.core import notebooks
-from stash.core.on_first_use import make_lazy_access
+from stash.core import front
+from stash.core.front import make_lazy_access
 from stash.core.version import __version__ as __version__
 
 __all__ = ["attribute", "load", "loader", "phase", "profile", "save", "step"]
@@ -29,7 +29,7 @@ def _as_text(profile: Any) -> str:
     return import_module("stash.report.output").profile_text(profile)  # type: ignore[no-any-return]
 
 
-notebooks.show_with(_as_text)
+front.show_with(_as_text)
 
 __getattr__, __dir__ = make_lazy_access(
     __name__,

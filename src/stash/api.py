@@ -7,7 +7,7 @@ first use.
 
 from __future__ import annotations
 
-from stash.core.on_first_use import make_lazy_access
+from stash.core.front import make_lazy_access
 
 TYPE_CHECKING = False  # as typing has it
 if TYPE_CHECKING:

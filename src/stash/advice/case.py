@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown, Communication, ranks_per_node
-from stash.analysis.run_account import NO_ACCOUNT, RunAccount, SlowLine
+from stash.analysis.run_account import NO_ACCOUNT, RunAccount
+from stash.analysis.slow_lines import SlowLine
 from stash.analysis.step_figures import slower_text
 from stash.analysis.step_times import has_unequal_batches
 from stash.core.errors import StashError
@@ -131,7 +132,7 @@ class Case:
 
     def place(self, row: str) -> SlowLine | None:
         """Where most of a ledger's row was seen."""
-        return self.epoch.place(row)
+        return self.epoch.lines.of_row(row)
 
     def name_place(self, row: str) -> str:
         """``" (train.py:88)"``; empty where the place of a row is unknown."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stash.advice.case import Case, Remedy
 from stash.advice.run_words import written_place
-from stash.analysis.batch_times import batch_times
+from stash.analysis.batch_times import WORKING, batch_times, worked_share
 from stash.core.ledger_rows import INPUT
 from stash.core.records.profile import Loader
 from stash.core.units import format_bytes, format_rate, format_seconds
@@ -60,6 +60,12 @@ def prep_remedies(case: Case) -> Iterator[Remedy]:
     how = "decode and resize them once and store that, or augment on the device"
     if _OPENS.search(line):
         how = "open it once in each process, keep it open, and not again for each sample"
+    worked = worked_share(case.profile)
+    if worked is not None and worked < WORKING:
+        how = (
+            f"{1 - worked:.0%} of the time it waits instead of computing (for requests, a lock, another process): ask "
+            "for many samples at once or in parallel, or keep a copy on a local disk"
+        )
     where = f" ({line})" if line else ""
     saves = case.saved_seconds(less={"prep": case.seconds("prep")})
     yield Remedy(f"Make samples cheaper to prepare{where}: {how}", saves)
@@ -73,7 +79,7 @@ def prep_remedies(case: Case) -> Iterator[Remedy]:
 
 def one_rank_sends(case: Case) -> Iterator[Remedy]:
     """Batches that one rank prepares for all, while the others wait."""
-    own, calls = case.epoch.own_collectives, case.profile.workload.collectives_per_step
+    own, calls = case.epoch.lines.own_collectives, case.profile.workload.collectives_per_step
     names = [name for name in _SENDS if calls.get(name, 0.0) >= _EACH_STEP]
     if names:
         where = f" at {own[0].where}" if own else ""

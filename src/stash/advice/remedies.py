@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
 from stash.advice.exchange_remedies import (
@@ -16,7 +17,7 @@ from stash.advice.exchange_remedies import (
     unequal_batch_remedies,
 )
 from stash.advice.loader_remedies import CROWDED, fetch_remedies, prep_remedies
-from stash.advice.run_remedies import RUN_REMEDIES
+from stash.advice.run_remedies import RUN_REMEDIES, do_less_often
 from stash.advice.run_words import written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.pipeline_changes import balance_layers, layers_of, stage_costs
@@ -195,6 +196,8 @@ def _compute_on_cpus(case: Case) -> Iterator[Remedy]:
             text = f"Compute in float32: products are {dtype} now, which cores without {need} only emulate"
             yield Remedy(text, name="float32", first=dtype == "float16")
     yield from _optimizer_remedies(case)
+    yield from _frozen_models(case)
+    yield from _logs_in_passes(case)
     yield from list(_small_operations(case)) or _own_computing(case)
     if not any(_fewer_threads(case)):
         known = f" ({cores:g} cores per rank here)" if cores is not None else ""
@@ -232,9 +235,31 @@ def _small_operations(case: Case) -> Iterator[Remedy]:
     yield Remedy(text, name="small-operations", first=True)
 
 
+def _frozen_models(case: Case) -> Iterator[Remedy]:
+    lines = case.epoch.lines.frozen
+    if lines:
+        took = sum(line.seconds for line in lines)
+        calls = list(dict.fromkeys(line.caller or line.where for line in lines))
+        text = (
+            f"Keep what models give that do not train, if their inputs come again: called at {join_names(calls)}, they "
+            f"take {format_seconds(took)} of each step; compute it once before training, and read it from memory or a "
+            "file"
+        )
+        yield Remedy(text, took, name="frozen-models", first=True)
+
+
+def _logs_in_passes(case: Case) -> Iterator[Remedy]:
+    """Lines of forward passes, as frameworks have in a ``training_step``, that log."""
+    lines = case.epoch.lines.logging
+    if lines:
+        yield replace(
+            do_less_often(case, lines[0], sum(each.seconds for each in lines)), first=True
+        )
+
+
 def _own_computing(case: Case) -> Iterator[Remedy]:
     """Lines of the script's own that take much of computing, and call no module of PyTorch's."""
-    lines = [line for line in case.epoch.computing_lines if not line.inside]
+    lines = [line for line in case.epoch.lines.computing if not line.inside]
     if lines:
         near = "" if len(lines) == 1 else "with lines near it "
         took = format_seconds(sum(line.seconds for line in lines))

@@ -14,7 +14,8 @@ from stash.advice.case import Case, Remedy
 from stash.advice.loader_remedies import one_rank_sends
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
-from stash.analysis.run_account import RunRow, SlowLine
+from stash.analysis.run_account import RunRow
+from stash.analysis.slow_lines import SlowLine
 from stash.core.ledger_rows import (
     BACKWARD,
     CHECKPOINT,
@@ -181,13 +182,19 @@ def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     # places were looked at beside other work, which stretches them
     part = min(1.0, row.seconds / sum(place.seconds for place in loop)) if loop else 0.0
     for place in places:
-        yield _do_less_often(case, place, part * place.seconds)
+        yield do_less_often(case, place, part * place.seconds)
 
 
-def _do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
+def do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
     """What the line itself suggests; done every ``SELDOM`` steps, so much of its ``seconds`` is left."""
     saves, where = seconds * _SELDOM_SAVES, written_place(place)
-    near = [each.text for each in case.epoch.lines_near(place)]
+    if case.profile.workload.exchange_hook and case.epoch.lines.is_in_hook(place):
+        text = (
+            f"Exchange gradients without the communication hook, or make {where} cheaper: it runs for every bucket of "
+            "gradients in each backward pass"
+        )
+        return Remedy(text, name="without-hook", first=True)
+    near = [each.text for each in case.epoch.lines.near(place)]
     if any(_UPDATES.search(line) and not _AVERAGES.search(line) for line in near):
         text = (
             f"Update all parameters at once at {where}: by an optimizer of `torch.optim` with fused=True, or by "
@@ -269,7 +276,7 @@ def _collective_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
 
 def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
     """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
-    places = case.epoch.own_collectives
+    places = case.epoch.lines.own_collectives
     seconds = min(case.seconds(stall), sum(place.seconds for place in places))
     if not places or seconds < SMALL_SHARE * case.breakdown.step_seconds:
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stash.advice.case import Case
-from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
+from stash.analysis.run_account import RunAccount, RunRow
+from stash.analysis.slow_lines import SlowLine
 from stash.core.ledger_rows import (
     CHECKPOINT,
     COLLECTIVE,
@@ -15,6 +16,7 @@ from stash.core.ledger_rows import (
     INPUT,
     INTERPRETER,
     LOOP,
+    NOW_AND_THEN,
 )
 from stash.core.units import format_count, format_seconds
 
@@ -40,7 +42,7 @@ def row_sentence(case: Case, row: RunRow) -> str:
     subject, takes = SUBJECTS[row.name]
     place, why = case.place(row.name), _reason(case, row)
     if row.name == LOOP:
-        subject += " between batch and model" if place and place.prepares else " between steps"
+        subject += _where_it_runs(case.epoch, place)
     text = f"{subject} {takes} {how_much(case.epoch, row)} ({row.share or 0.0:.0%} of an epoch)"
     if row.rank is not None:
         text += f", on rank {row.rank}, for which all others wait"
@@ -49,6 +51,13 @@ def row_sentence(case: Case, row: RunRow) -> str:
     if why:
         return f"{text}: {why}{case.name_place(row.name)}."
     return f"{text}." if place is None else f"{text}, most of it at {written_place(place)}."
+
+
+def _where_it_runs(run: RunAccount, place: SlowLine | None) -> str:
+    """Of a step, where the loop's own code was seen at a place."""
+    if place is not None and run.lines.is_in_hook(place):
+        return " in hooks of the backward pass"
+    return " between batch and model" if place and place.prepares else " between steps"
 
 
 def how_much(run: RunAccount, row: RunRow) -> str:

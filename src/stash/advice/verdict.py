@@ -296,9 +296,9 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         text = _stalls_text(case, claims)
     else:
         text = _estimate_text(case) if claims.kind == "estimate" else _undecided_text(case, claims)
-    lines = case.epoch.computing_lines
+    lines = case.epoch.lines.computing
     if lines and (claims.kind == "compute" or _mostly_compute(case, claims)):
-        how_much = "Most" if case.epoch.is_mostly_own_computing else "Much"
+        how_much = "Most" if case.epoch.lines.is_mostly_computing else "Much"
         text += f" {how_much} of computing is at {written_place(lines[0])}."
     return Advice(
         kind=claims.kind,

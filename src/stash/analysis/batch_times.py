@@ -23,6 +23,17 @@ _FEWEST = 40
 _DRAWN = 4000
 
 
+WORKING = 0.3
+"""Of the time in which batches are made, from which that is work of cores: busy ones are waited for, too."""
+
+
+def worked_share(profile: Profile) -> float | None:
+    """Of the time in which batches were made, what was processor time; the rest waited. ``None`` if unknown."""
+    blocks = [block for block in profile.blocks if block.fetch_cpu_seconds is not None]
+    made = sum(block.fetch_seconds or 0.0 for block in blocks)
+    return sum(block.fetch_cpu_seconds or 0.0 for block in blocks) / made if made > 0 else None
+
+
 @dataclass(frozen=True)
 class BatchTimes:
     """Of the batches of one rank, made by its workers while it trained."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from stash.analysis.epoch_starts import count_ledger_steps, longer_first_steps, occurrences
+from stash.analysis.slow_lines import SlowLine, SlowLines, find_slow_lines
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
 from stash.core.ledger_rows import (
@@ -23,34 +24,23 @@ from stash.core.ledger_rows import (
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
-    FORWARD,
     INPUT,
     INTERPRETER,
     LOOP,
-    OPTIMIZER,
+    NOW_AND_THEN,
     START_UP,
 )
 from stash.core.records.base import Record
-from stash.core.records.profile import LedgerPlace, Profile, RankLedger
+from stash.core.records.profile import Profile, RankLedger
 from stash.core.units import format_seconds
 
 COMPUTE = "compute"
 CONTENTION = "contention"
-COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
-"""Rows of a ledger that compute is."""
-NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
-"""Rows that no rung of the ladder contains."""
 IN_COMPUTE = (LOOP, COLLECTOR, COMPILATION, INTERPRETER, COLLECTIVE, INPUT)
 """Rows that the lowest rung contains, and that are no computing of the job's; collectives of the script's own, and
 waits for loaders, where no rung goes without them."""
 RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
-_MOSTLY_THERE = 0.4
-"""Of computing, from which a line of the forward pass is worth a word: a pass forwards takes about a third."""
-_PARTLY_THERE = 0.3
-"""The same of lines near each other in which nothing runs that has lines of its own: Python, or a compiled function."""
-_NEAR_LINES = 20
-"""Lines apart that are one loop of the script's."""
 _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
 _TIME_ERROR, _TIME_SHARE = 1e-4, 0.05
@@ -62,7 +52,6 @@ _AGREEING = 0.15
 """The same of an epoch's start that the process's first one confirms, if they are no further apart."""
 _SLOWER = 1.5
 """Times as long as the other ranks' median, from which a row is one rank's."""
-_MOST_LETTERS = 60
 _BETWEEN = "between"
 """The stage of a step's stamps that the loop's own code is in."""
 _WORTH_SAYING = 0.05
@@ -121,25 +110,6 @@ class RunRow(Record):
         return self.name in RUN_ROWS
 
 
-class SlowLine(LedgerPlace):
-    """A line at which the training thread was seen: ``seconds`` of every step, 0 of what comes now and then."""
-
-    @property
-    def where(self) -> str:
-        return f"{self.file}:{self.line}"
-
-    @property
-    def is_itself_computing(self) -> bool:
-        """Whether it is the script's line that computes, and nothing with lines of its own that it calls."""
-        return self.row in (FORWARD, BACKWARD) and not self.inside
-
-    @property
-    def words(self) -> str:
-        """The line's text, or the beginning of a long one."""
-        text = " ".join(self.text.split())
-        return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS - 1]}…"
-
-
 class RunAccount(Record):
     """An epoch: its rows' ``seconds`` add up to ``step_seconds``, a step with its part of what lies between steps."""
 
@@ -156,14 +126,13 @@ class RunAccount(Record):
     """Elsewhere lines at which the training thread was seen are no devices' work."""
 
     @property
+    def lines(self) -> SlowLines:
+        return SlowLines(self.places, self.computes_on_host)
+
+    @property
     def own_seconds(self) -> float:
         """Of a step, what compute contains and the account tells apart."""
         return sum(row.seconds for row in self.rows if row.name in IN_COMPUTE)
-
-    @property
-    def own_collectives(self) -> tuple[SlowLine, ...]:
-        """Where the script calls collectives by itself, which stalls contain: the slowest first."""
-        return tuple(place for place in self.places if place.row == COLLECTIVE)
 
     def row(self, name: str) -> RunRow | None:
         return next((row for row in self.rows if row.name == name), None)
@@ -173,65 +142,15 @@ class RunAccount(Record):
         row = self.row(name) if name in EXCHANGE_STALLS else None
         return (
             row is not None
-            and 2 * sum(place.seconds for place in self.own_collectives) > row.seconds
+            and 2 * sum(place.seconds for place in self.lines.own_collectives) > row.seconds
         )
 
     def place_of_stall(self, name: str) -> SlowLine | None:
         """The line at which steps wait for a stall of theirs; ``None`` where it is spread over them."""
         if self.is_mostly_own_collectives(name):
-            return self.own_collectives[0]
+            return self.lines.own_collectives[0]
         rows = {**dict.fromkeys(DATA_STALLS, INPUT), **dict.fromkeys(EXCHANGE_STALLS, BACKWARD)}
-        return self.place(rows.get(name, ""))
-
-    @property
-    def computing_lines(self) -> tuple[SlowLine, ...]:
-        """Lines near each other that take much of computing, the slowest first; none where it is spread over layers."""
-        if not self.computes_on_host:
-            return ()
-        enough = self._seconds_of_computing
-        # a line that runs whole steps, like `trainer.train()`, is none of them
-        backward = {place.where for place in self.places if place.row == BACKWARD}
-        alone = self.place(FORWARD)
-        is_of_library = alone is not None and alone.inside and alone.where not in backward
-        if alone is not None and is_of_library and alone.seconds >= _MOSTLY_THERE * enough:
-            return (alone,)
-        whole = {each.where for each in self.places if each.row == FORWARD} & backward
-        own = [each for each in self.places if each.is_itself_computing]
-        found = max(
-            (self.lines_near(each, own) for each in own if each.where not in whole),
-            key=_sum_seconds,
-            default=(),
-        )
-        return found if _sum_seconds(found) >= _PARTLY_THERE * enough > 0 else ()
-
-    @property
-    def _seconds_of_computing(self) -> float:
-        return _sum_seconds([place for place in self.places if place.row in COMPUTING])
-
-    @property
-    def is_mostly_own_computing(self) -> bool:
-        """Whether more than half of computing is at ``computing_lines``."""
-        return 2 * _sum_seconds(self.computing_lines) > self._seconds_of_computing
-
-    def lines_near(
-        self, place: SlowLine, among: Sequence[SlowLine] | None = None
-    ) -> tuple[SlowLine, ...]:
-        """Those of its row and file around one, it included; of these, or of all."""
-        return tuple(
-            each
-            for each in (self.places if among is None else among)
-            if (each.row, each.file) == (place.row, place.file)
-            and abs(each.line - place.line) < _NEAR_LINES
-        )
-
-    def place(self, name: str) -> SlowLine | None:
-        """Where most of a row was seen."""
-        return next((place for place in self.places if place.row == name), None)
-
-
-def _sum_seconds(lines: Sequence[SlowLine]) -> float:
-    """Of a step."""
-    return sum(line.seconds for line in lines)
+        return self.lines.of_row(rows.get(name, ""))
 
 
 NO_ACCOUNT = RunAccount(rows=(), step_seconds=0.0, epoch_steps=None, startup_seconds=0.0)
@@ -260,6 +179,7 @@ def account_for_run(
     own = _rows_of_steps(ledgers, growth, lost_share, has_input=rung(lowest).reads_data)
     if CONTENTION not in stalls and len(ledgers) > 1:
         own += _own_collectives(ledgers)
+    places = find_slow_lines(ledgers)
     times = {LOOP: growth or 1.0}
     inside = sum(
         _part_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0)
@@ -267,7 +187,14 @@ def account_for_run(
     )
     lacking = longer_seconds if growth is None else 0.0
     stall_rows, unseen = _subtract_own_code(
-        stalls, step_seconds, own, inside, lacking, len(ledgers)
+        _without_hooks(stalls, inside, SlowLines(places))
+        if profile.workload.exchange_hook
+        else stalls,
+        step_seconds,
+        own,
+        inside,
+        lacking,
+        len(ledgers),
     )
     in_step = _no_more_than_contains_it(stall_rows, own, lost_share)
     recurring, starts = _recurring_rows(profile, ledgers, sum(row.seconds for row in in_step))
@@ -283,8 +210,8 @@ def account_for_run(
         ),
         step_seconds=whole,
         epoch_steps=_steps_apart(starts) or epoch_steps,
-        startup_seconds=max(_row_seconds(ledger, START_UP) for ledger in ledgers),
-        places=_slow_lines(ledgers),
+        startup_seconds=max(ledger.seconds_of(START_UP) for ledger in ledgers),
+        places=places,
         unseen=(*unseen, *_list_unseen(ledgers, starts, epoch_steps)),
         computes_on_host=all(rank.device == "cpu" for rank in profile.ranks),
     )
@@ -318,12 +245,12 @@ def _rows_of_steps(
 
 
 def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
-    seconds, rank = _slowest({ledger.rank: _timed_seconds(ledger, name) for ledger in ledgers})
+    seconds, rank = _slowest({ledger.rank: ledger.timed_seconds_of(name) for ledger in ledgers})
     if seconds <= 0:
         return None
     count = min(ledger.timed_steps for ledger in ledgers)
     if name in (COLLECTOR, COMPILATION):
-        count = max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
+        count = max(1, *(ledger.times_in_steps(name) for ledger in ledgers))
     found = _occurrences(ledgers, name).values()
     return RunRow(
         name=name,
@@ -354,7 +281,7 @@ def _own_collective_seconds(ledgers: Sequence[RankLedger]) -> float:
         / ledger.timed_steps
         for ledger in ledgers
     )
-    return min(map(min, seen, (_timed_seconds(ledger, COLLECTIVE) for ledger in ledgers)))
+    return min(map(min, seen, (ledger.timed_seconds_of(COLLECTIVE) for ledger in ledgers)))
 
 
 def _own_code_growth(
@@ -365,8 +292,8 @@ def _own_code_growth(
     Checkpoints and evaluations that first steps had between them would count for it, and what ranks wait for others;
     of a loop that takes next to nothing the quotient says nothing.
     """
-    loop = _timed_seconds(ledgers[0], LOOP)
-    has_more = any(_times_in_steps(ledgers[0], name) for name in (EVALUATION, CHECKPOINT))
+    loop = ledgers[0].timed_seconds_of(LOOP)
+    has_more = any(ledgers[0].times_in_steps(name) for name in (EVALUATION, CHECKPOINT))
     if len(ledgers) > 1 or has_more or loop < _WORTH_SAYING * step_seconds:
         return None
     blocks = profile.blocks
@@ -387,19 +314,6 @@ def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
     others = [seconds for rank, seconds in by_rank.items() if rank != slowest]
     alone = bool(others) and by_rank[slowest] > _SLOWER * median(others)
     return by_rank[slowest], slowest if alone else None
-
-
-def _timed_seconds(ledger: RankLedger, name: str) -> float:
-    return sum(row.timed_seconds for row in ledger.rows if row.row == name) / ledger.timed_steps
-
-
-def _row_seconds(ledger: RankLedger, name: str) -> float:
-    return sum(row.seconds for row in ledger.rows if row.row == name)
-
-
-def _times_in_steps(ledger: RankLedger, name: str) -> int:
-    first = ledger.steps - ledger.timed_steps
-    return sum(at >= first for row in ledger.rows if row.row == name for at in row.at_steps)
 
 
 def _subtract_own_code(
@@ -438,6 +352,28 @@ def _subtract_own_code(
     return rows, unseen
 
 
+def _without_hooks(
+    stalls: Mapping[str, Interval], inside: float, lines: SlowLines
+) -> dict[str, Interval]:
+    """Stalls of which compute has what exchanges contain of the script's own code, of which there is ``inside``.
+
+    Functions of its own that exchange gradients (``register_comm_hook``) do not run where nothing is exchanged: what
+    is more than compute is theirs where most of it was seen in them.
+    """
+    if COMPUTE not in stalls:
+        return dict(stalls)
+    left = inside - stalls[COMPUTE].value
+    if 2 * lines.seconds_in_hooks < left:
+        return dict(stalls)
+    found = dict(stalls)
+    for name in EXCHANGE_STALLS:
+        part = min(left, stalls[name].value) if name in stalls else 0.0
+        if part > 0:
+            found[name], found[COMPUTE] = stalls[name].shift(-part), found[COMPUTE].shift(part)
+            left -= part
+    return found
+
+
 def _no_more_than_contains_it(
     stalls: Sequence[RunRow], own: Sequence[RunRow], lost_share: float
 ) -> list[RunRow]:
@@ -473,7 +409,7 @@ def _part_under(
     if name == COLLECTIVE:
         return _own_collective_seconds(ledgers)
     seconds = [
-        _timed_seconds(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)
+        ledger.timed_seconds_of(name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)
     ]
     if rung(lowest).active == "leader":
         return median(seconds[1:]) if leader_is_slow and len(seconds) > 1 else seconds[0]
@@ -519,7 +455,7 @@ def _recurring_rows(
             found.append(_shared_out(name, list(times.values()), every))
     rows = []
     for row in found:
-        _, rank = _slowest({ledger.rank: _row_seconds(ledger, row.name) for ledger in ledgers})
+        _, rank = _slowest({ledger.rank: ledger.seconds_of(row.name) for ledger in ledgers})
         why = row.why
         if row.time is None and not why and row.each is not None:
             share = row.each.value / (row.each.value + _EXAMPLE * in_steps)
@@ -567,30 +503,6 @@ def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> Run
 
 
 # Places, and what was not seen
-
-
-def _slow_lines(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
-    """Of each row, those of the rank that takes most for it; a line that asks for batches does nothing of its own.
-
-    Of what comes now and then, one occurrence of those that the place was seen in.
-    """
-    found = []
-    every = [place for ledger in ledgers for place in ledger.places]
-    asks = {(place.file, place.line) for place in every if place.row == INPUT}
-    for name in dict.fromkeys(place.row for place in every):
-        ledger = max(ledgers, key=lambda one: (_timed_seconds(one, name), _row_seconds(one, name)))
-        times = _times_in_steps(ledger, name)
-        if name == EPOCH_START:
-            times = sum(len(row.at_steps) for row in ledger.rows if row.row == name)
-        for place in ledger.places:
-            if place.row != name or (name == LOOP and (place.file, place.line) in asks):
-                continue
-            each = place.each
-            if each is None and name in NOW_AND_THEN:
-                each = place.seconds / max(1, times)
-            seconds = place.seconds / ledger.timed_steps if each is None else 0.0
-            found.append(SlowLine(**{**place.model_dump(), "seconds": seconds, "each": each}))
-    return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
 
 
 def _list_unseen(

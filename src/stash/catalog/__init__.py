@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stash.core.on_first_use import make_lazy_access
+from stash.core.front import make_lazy_access
 
 if TYPE_CHECKING:
     from stash.catalog.facts import GpuFacts, Instance, Offer, PriceKind

@@ -15,6 +15,10 @@ INTERPRETER = "interpreter"
 """Python's, for which the training thread waits while another thread of the script's has it."""
 IN_STEPS = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, COLLECTIVE, INTERPRETER)
 """Rows of which every step has a part; the others come now and then."""
+COMPUTING = (FORWARD, BACKWARD, OPTIMIZER)
+"""Those that compute is."""
+NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
+"""Rows that no rung of the ladder contains."""
 ROWS = (
     START_UP,
     EPOCH_START,

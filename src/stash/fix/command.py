@@ -423,7 +423,9 @@ def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) 
         print_written(written, options.json)
     out = sys.stderr if options.json else sys.stdout
     if options.apply and not found.patch:
-        print("nothing to apply: no change of this script is proven to save time", file=out)
+        why = "no change of this script is proven to save time"
+        why = "what is kept has to be written by hand, as said above" if found.kept else why
+        print(f"nothing to apply: {why}", file=out)
     elif options.apply:
         print(printable(found.patch), file=out)
         for line in apply(patch, found.sources):

@@ -10,6 +10,7 @@ from typing import Any
 
 from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
+from stash.analysis.batch_times import WORKING, worked_share
 from stash.core.ledger_rows import EPOCH_START, EVALUATION
 from stash.core.units import format_bytes, format_seconds
 from stash.fix.script_changes import Around, Facts, Proposal, ScriptChange, Site, thread_vars
@@ -36,8 +37,6 @@ def _set_arguments(
     return ScriptChange(name, knob, text, site=site, settings=settings, writes=values, **more)
 
 
-_WORK = 0.3
-"""Of the time in which batches are made: where cores are busy, making them waits for cores too."""
 _PAGE = 4096
 """Bytes that a kept sample takes besides what is in it: its last page is seldom full."""
 _NO_FASTER = 0.8
@@ -55,10 +54,8 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
         return "a stream gives each worker all of it unless it is written otherwise"
     asked = [each.asks.workers for each in REMEDIES["prep"](facts.case) if each.asks is not None]
     needed = max((n for n in asked if n is not None), default=room)
-    blocks = [each for each in facts.case.profile.blocks if each.fetch_cpu_seconds is not None]
-    worked = sum(each.fetch_cpu_seconds or 0.0 for each in blocks)
     # work of cores more workers than cores do no faster, waiting they do
-    by_cores = worked > _WORK * sum(each.fetch_seconds or 0.0 for each in blocks)
+    by_cores = (worked_share(facts.case.profile) or 0.0) > WORKING
     most_workers = min(_MOST_WORKERS, 2 * room if by_cores else max(2 * room, needed))
     powers = [2**power for power in range(7)]
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}

@@ -181,16 +181,27 @@ def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], 
     return propose
 
 
+def _batches_of_step(facts: Facts) -> float:
+    loaders = facts.case.profile.workload.loaders
+    return max((loader.batches_per_step for loader in loaders), default=1)
+
+
+def _propose_static_graph(facts: Facts) -> Proposal:
+    """PyTorch ends a job whose first passes under it exchange nothing."""
+    if _batches_of_step(facts) > 1:
+        return "no static graph goes with accumulated gradients (no_sync)"
+    return _flag_of_ddp("static_graph", True, behind="find_unused_parameters")(facts)
+
+
 def _propose_no_sync(facts: Facts) -> Proposal:
-    work = facts.case.profile.workload
-    batches = max((loader.batches_per_step for loader in work.loaders), default=1)
+    work, batches = facts.case.profile.workload, _batches_of_step(facts)
     if isinstance(_find_ddp(facts), str) or batches <= 1:
         return "a step is one batch"
     if work.skips_exchanges is not False:
         return "gradients are exchanged once a step already"
     by_hand = (
-        f"with contextlib.nullcontext() if last else ddp.no_sync():  # last: the last of a step's {batches} batches\n"
-        "    loss = criterion(ddp(inputs), targets)\n    loss.backward()"
+        f"of all but the last of a step's {batches:g} batches, run the forward and the backward pass inside "
+        "`with ddp.no_sync():`"
     )
     return [
         ScriptChange(
@@ -422,13 +433,9 @@ SPACE: tuple[Knob, ...] = (
     Knob("threads", _propose_threads),
     Knob("bucket", _propose_bucket),
     Knob("bucket_view", _flag_of_ddp("gradient_as_bucket_view", True), joins=True),
-    Knob(
-        "static_graph",
-        _flag_of_ddp("static_graph", True, behind="find_unused_parameters"),
-        joins=True,
-    ),
+    Knob("static_graph", _propose_static_graph, joins=True),
     Knob("find_unused", _flag_of_ddp("find_unused_parameters", False), joins=True),
-    Knob("no_sync", _propose_no_sync),
+    Knob("no_sync", _propose_no_sync, leads=True),
     Knob("set_to_none", _propose_set_to_none, joins=True),
     Knob("fused", _propose_fused, joins=True),
     Knob("collector", _propose_collector, leads=True),

@@ -173,7 +173,13 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
             any(row.rank is not None for row in inside)
             and breakdown.stall("contention") is not None
         )
-        where = "compute and contention contain" if is_one_rank else "compute contains"
+        compute = breakdown.stall("compute")
+        if is_one_rank:
+            where = "compute and contention contain"
+        elif compute is not None and sum(row.seconds for row in own) > compute.seconds:
+            where = "compute and the exchange contain"
+        else:
+            where = "compute contains"
         found.append(f"{where} {names}, which the table below tells apart")
     return "; ".join(found)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
-from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRow, SlowLine
+from stash.analysis.run_account import RUN_ROWS, RunAccount, RunRow
+from stash.analysis.slow_lines import SlowLine
 from stash.core.formatting import join_names, plus_minus
-from stash.core.ledger_rows import COLLECTOR, EPOCH_END, EPOCH_START, LOOP
+from stash.core.ledger_rows import COLLECTOR, EPOCH_END, EPOCH_START, LOOP, NOW_AND_THEN
 from stash.core.units import Scale, format_seconds
 from stash.report.model_facts import round_digits
 from stash.ui.charts.chart import Grid, time_scale
@@ -43,10 +44,11 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         ranks=(0, 1, 4, 2, 3),
         total=True,
     )
+    named = (*run.lines.computing, *run.lines.frozen, *run.lines.logging)
     shares = [
         (place, _share_of(run, place))
         for place in run.places
-        if place.row in RUN_ROWS or place in run.computing_lines
+        if place.row in RUN_ROWS or place in named
     ]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stash.core.on_first_use import make_lazy_access
+from stash.core.front import make_lazy_access
 
 __all__ = ["POLICIES", "max_min", "read_cluster", "read_jobs", "read_matrix", "simulate"]
 

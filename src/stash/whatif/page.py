@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown
-from stash.analysis.run_account import NOW_AND_THEN
 from stash.core.formatting import join_names, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
+from stash.core.ledger_rows import NOW_AND_THEN
 from stash.core.units import (
     SECONDS,
     Scale,

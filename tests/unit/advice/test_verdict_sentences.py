@@ -562,6 +562,47 @@ CASES: Mapping[str, Profile] = {
             )
         )
     ),
+    "compute: 9 of 19 ms where a line logs": job(
+        ledger(
+            a_step={"forward": 0.019},
+            places=(
+                at("forward", 'self.log("f1/dog", f1[0])', 0.009, inside="Metric.update"),
+                at("forward", "F.log_softmax(x)", 0.008, 91, inside="log_softmax"),
+            ),
+        )
+    ),
+    "compute: 9 of 19 ms in models that do not train": job(
+        ledger(
+            a_step={"forward": 0.019},
+            places=(
+                at("forward", "z = vae.encode(x)", 0.006, is_frozen=True, inside="conv"),
+                at("forward", "h = encoder(text)", 0.003, 89, is_frozen=True, inside="linear"),
+                at("forward", "y = unet(z, h)", 0.008, 91, inside="linear"),
+            ),
+        )
+    ),
+    "compute: a communication hook that computes": build(
+        flat(6, solo=0.010, crowd=0.010, node=0.110, warm=0.110),
+        ranks=2,
+        workload={"exchange_hook": "topk"},
+        ledgers=tuple(
+            ledger(
+                rank,
+                a_step={"loop": 0.09, "backward": 0.01},
+                places=(
+                    at("loop", "torch.topk(flat, k)", 0.08, 42, caller="train.py:88"),
+                    at("backward", "loss.backward()", 0.01),
+                ),
+            )
+            for rank in (0, 1)
+        ),
+    ),
+    "prep: samples that wait for a store": build(
+        flat(**PREP),
+        block_extra={"warm": {"fetch_seconds": 2.0, "fetch_cpu_seconds": 0.2}},
+        workload={"loaders": (mapped(2),)},
+        host={"cores": 8},
+    ),
     "compute: 16 threads on 4 cores": threads(0.5),
     "compute: 16 threads on 4 cores that hardly wait": threads(0.1),
     "compute: 6 threads on 4 cores": threads(0.5, others=5),

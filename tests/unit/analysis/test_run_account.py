@@ -95,6 +95,30 @@ def test_a_loop_longer_than_the_compute_that_contains_it_counts_no_more_than_tha
     )
 
 
+@pytest.mark.parametrize(
+    ("hook", "loop", "interconnect"),
+    [("topk", 0.090, 0.020), ("", 0.010, 0.100)],
+)
+def test_what_a_communication_hook_computes_the_exchange_contains(hook, loop, interconnect):
+    """Ten ms of compute cannot contain 90 of own code, of which 80 were seen below the backward pass."""
+    seen = (("backward", 89, "", 0.001), ("loop", 42, "t.py:89", 0.080))
+    places = [
+        LedgerPlace(row=row, file="t.py", line=line, text="f()", caller=caller, seconds=16 * took)
+        for row, line, caller, took in seen
+    ]
+    ledgers = [
+        ledger(rank, timed_steps=16, a_step={"backward": 0.01, "loop": 0.090}, places=places)
+        for rank in (0, 1)
+    ]
+    job = build(STEP, ranks=2, workload={"exchange_hook": hook}, ledgers=ledgers)
+    stalls = {"compute": Interval(value=0.010), "interconnect": Interval(value=0.100)}
+    run = account_for_run(job, stalls, 0.110, "solo")
+    assert run is not None
+    assert run.row("loop").seconds == pytest.approx(loop)
+    assert run.row("interconnect").seconds == pytest.approx(interconnect)
+    assert run.step_seconds == pytest.approx(0.110)
+
+
 @pytest.mark.parametrize(("wall", "kept"), [(0.025, 0.0125), (0.016, 0.008)])
 def test_a_loop_that_other_work_stretched_loses_what_that_took_of_first_steps(wall, kept):
     """Of steps that lost half to others it lost half, too, and compute is the rest of what contains it."""

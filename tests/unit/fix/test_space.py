@@ -124,6 +124,14 @@ def test_a_graph_is_not_called_static_while_unused_parameters_are_looked_for():
     assert "find_unused_parameters" in names(facts())
 
 
+def test_no_graph_is_called_static_where_gradients_are_accumulated_which_ends_the_job():
+    loaders = (Loader(kind="map", workers=2, samples=1000, batches_per_step=4),)
+    of = facts(loaders=loaders, skips_exchanges=False)
+    assert why(of, "static_graph") == "no static graph goes with accumulated gradients (no_sync)"
+    (without,) = [each for each in propose_changes(of)[0] if each.knob == "no_sync"]
+    assert without.leads
+
+
 def test_changes_together_are_the_settings_of_all():
     changes = {each.name: each for each in propose_changes(facts())[0]}
     settings, variables = merge_changes(

@@ -5,7 +5,7 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 
 from __future__ import annotations
 
-from stash.core import notebooks
+from stash.core import front
 from stash.core.measured import (
     Block,
     Collective,
@@ -292,6 +292,8 @@ class LedgerPlace(Record):
     """Where the training loop called what leads there, ``train.py:43``; empty where the line is the loop's own."""
     prepares: bool = False
     """Whether it works on a batch between the loader and the model."""
+    is_frozen: bool = False
+    """Whether it calls a model none of whose parameters trains."""
     seconds: Number
     """In the timed steps, and for an epoch's start in all."""
     each: Number | None = None
@@ -316,6 +318,19 @@ class RankLedger(Record):
     places: tuple[LedgerPlace, ...] = ()
     unplaced: Sentence = ""
     """Why no places were seen; empty where they were."""
+
+    def seconds_of(self, name: str) -> float:
+        """Of a row, in all."""
+        return sum(row.seconds for row in self.rows if row.row == name)
+
+    def timed_seconds_of(self, name: str) -> float:
+        """Of a row, in each timed step."""
+        return sum(row.timed_seconds for row in self.rows if row.row == name) / self.timed_steps
+
+    def times_in_steps(self, name: str) -> int:
+        """How often a row came in the timed steps."""
+        first = self.steps - self.timed_steps
+        return sum(at >= first for row in self.rows if row.row == name for at in row.at_steps)
 
 
 class Settings(Record):
@@ -389,6 +404,6 @@ class Profile(Record):
 
     def __repr__(self) -> str:
         """The verdict and the table of stalls; ``model_dump()`` has everything."""
-        return notebooks.text_of(self)
+        return front.text_of(self)
 
     __str__ = __repr__

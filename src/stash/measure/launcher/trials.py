@@ -32,7 +32,8 @@ from stash.measure.launcher.session import ProfileSession
 _SAME_HASHES = {"PYTHONHASHSEED": "0"}
 """Sets of texts have one order in all trials."""
 _MAX_NOTES = 3
-_MOST_STEPS = 2_000
+_MOST_STEPS, _FEW_STEPS = 2_000, 20
+"""Of a trial that times steps; and of one whose script ended before a second of them was over."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Trials:
         self._folder_lock = session.folder_lock
         self._number, self._bare = 0, bare
         self._endless = False
+        self._most_steps = _MOST_STEPS
 
     def __enter__(self) -> Trials:
         with ExitStack() as stack:
@@ -104,11 +106,15 @@ class Trials:
         For so many seconds, of which steps are timed as they are without Stash, or for so many ``steps``, all of
         which are recorded.
         """
-        most, bare = steps or _MOST_STEPS, steps is None and self._bare
+        most, bare = steps or self._most_steps, steps is None and self._bare
         found = self._launch_trial(settings, variables, seconds, most, bare)
         if found.short and not self._endless and found.failure is None:
             self._endless = True  # its own epochs are too short to be measured in
-            return self._launch_trial(settings, variables, seconds, most, bare)
+            found = self._launch_trial(settings, variables, seconds, most, bare)
+        untimed = found.short and found.step_seconds is None and found.failure is None
+        if untimed and steps is None and self._most_steps > _FEW_STEPS:
+            self._most_steps = _FEW_STEPS  # its loop counts steps, and those were too few
+            found = self._launch_trial(settings, variables, seconds, _FEW_STEPS, bare)
         return found
 
     def take_turns(

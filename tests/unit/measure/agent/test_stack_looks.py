@@ -32,10 +32,10 @@ SCRIPT = """
 import json, torch
 def prepare(look):
     look("forward", 2.0)
-class Model(torch.nn.Module):
+class Model(Part):
     def forward(self, look):
         look("forward", 0.75)
-        torch.nn.Identity()(look)("forward", 1.0)
+        Part()(look)("forward", 1.0)
 def train(look):
     prepare(look)
     Model()(look)
@@ -44,9 +44,18 @@ def train(look):
 """
 
 
+class Part(torch.nn.Identity):
+    """With a parameter, as what trains has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+
 def run(folder: Path, script: str = SCRIPT) -> Places:
     """A script whose lines say themselves how long they were seen."""
-    places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
+    places = Places(threading.get_ident(), lambda: LOOP)
+    names: dict[str, object] = {"Part": Part}
     (folder / "train.py").write_text(script)
     exec(compile(script, str(folder / "train.py"), "exec"), names)
 
@@ -95,7 +104,7 @@ def test_a_loop_that_computes_in_functions_of_its_own_is_followed_through_them(
 import torch
 def hash_blocks(look):
     look("forward", 1.0)
-class Model(torch.nn.Module):
+class Model(Part):
     def forward(self, look):
         hash_blocks(look)
 def update(look):
@@ -155,7 +164,7 @@ def test_without_a_batch_a_pass_ends_where_the_last_gradients_are_computed(tmp_p
 import torch
 def train(look):
     look("loop", 0.5)
-    call = torch.nn.Identity()
+    call = Part()
     call.forward = lambda given: given("loop", 1.0)
     call(look)
     look("loop", 2.0)
@@ -316,8 +325,8 @@ import torch
 def train(look):
     look("loop", 0.5)
     look("forward", 0.25)
-    torch.nn.Identity()(look)("loop", 2.0)
-    call = torch.nn.Identity()
+    Part()(look)("loop", 2.0)
+    call = Part()
     call.forward = lambda given: given("loop", 1.0)
     call(look)
 """
@@ -387,6 +396,31 @@ def test_a_row_seen_for_the_first_time_while_looks_are_counted_is_no_error_of_th
     places.move_to_evaluation()
     places.fit({LOOP: 1.0, INPUT: 1.0})
     places.clear(keep=())
+
+
+def test_a_model_that_does_not_train_is_known_by_the_line_that_calls_it(tmp_path: Path) -> None:
+    """Also where it is a part of a model that does, whose own line is another."""
+    script = """
+import torch
+class Shown(torch.nn.Linear):
+    def forward(self, look):
+        look("forward", 1.0)
+class Model(torch.nn.Module):
+    def __init__(self, part):
+        super().__init__()
+        self.part, self.head = part, torch.nn.Linear(1, 1)
+    def forward(self, look):
+        self.part(look)
+def train(look):
+    frozen = Shown(1, 1).requires_grad_(False)
+    frozen(look)
+    torch.nn.Sequential(Shown(1, 1))(look)
+    Model(frozen)(look)
+"""
+    places = run(tmp_path, script)
+    (found,) = [row for row in places.rows() if row["line"] == 5]
+    assert found["seconds"] == 3
+    assert sum(seconds for look, seconds in places._looks.items() if look.is_frozen) == 1
 
 
 def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() -> None:

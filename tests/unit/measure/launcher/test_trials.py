@@ -1,9 +1,17 @@
 """What launches of ``stash fix`` come to."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from stash.core.measured import Block
-from stash.measure.launcher.trials import _added_seconds, _epoch_shares, _evaluation_share
+from stash.measure.launcher.trials import (
+    TrialRun,
+    Trials,
+    _added_seconds,
+    _epoch_shares,
+    _evaluation_share,
+)
 
 
 def block(rank, number, seconds):
@@ -40,3 +48,19 @@ def test_of_evaluations_every_loader_of_the_slowest_rank_is_waited_for():
     ]
     assert _evaluation_share(ranks) == pytest.approx(1.0 / 40 + 0.2 / 10)
     assert _evaluation_share(ranks[1:]) is None  # seen once
+
+
+def test_a_loop_of_few_steps_is_timed_in_so_many_from_then_on(monkeypatch):
+    asked = []
+
+    def launch(self, settings, variables, seconds, steps, bare=False):
+        asked.append((steps, self._endless))
+        return TrialRun(0.01 if steps <= 20 else None, short=True)
+
+    monkeypatch.setattr(Trials, "_launch_trial", launch)
+    job = Trials(SimpleNamespace(measurement=None, folder_lock=None))
+    assert job.run_trial({}, {}, 4.0).step_seconds == 0.01
+    assert asked == [(2_000, False), (2_000, True), (20, True)]
+    job.run_trial({}, {}, 4.0)
+    job.run_trial({}, {}, 4.0, steps=200)  # what is recorded is compared step by step
+    assert asked[3:] == [(20, True), (200, True)]

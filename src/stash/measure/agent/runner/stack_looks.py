@@ -87,6 +87,8 @@ class _Look(NamedTuple):
     """So many of ``own`` are a model's; those behind them called it. 0 where no model is under way."""
     prepares: bool = False
     """It works on a batch that the model has still to get."""
+    is_frozen: bool = False
+    """The model that it calls has parameters, of which none trains."""
 
     @property
     def place(self) -> ScriptLine:
@@ -120,6 +122,8 @@ class Places:
         """By row, seconds for which looks held the interpreter, which the thread had to wait for."""
         self._mark: tuple[dict[_Look, float], dict[str, int], dict[str, float]] = ({}, {}, {})
         """Looks, how many at each row, and what those held, when the latest loop began."""
+        self._trained: dict[int, bool | None] = {}
+        """Modules that were called, by their ``id``: whether any of their parameters trains."""
         self.why_none = ""
 
     def start(self) -> None:
@@ -208,6 +212,7 @@ class Places:
         self._seen[row].append(seconds)
         own: list[tuple[_Call, int]] = []
         models = -1
+        trains: bool | None = None
         is_of_library = False
         updates = row != OPTIMIZER
         is_callee_own = is_hooked = has_update = False
@@ -220,7 +225,8 @@ class Places:
                 own.append(((path, code.co_firstlineno), _line_of(frame)))
             elif path.endswith(_MODULES) and code.co_name in _CALLS:
                 is_of_library = is_of_library or not own
-                models = len(own)
+                found = self._is_trained(frame.f_locals.get("self"))
+                models, trains = (models, trains) if found is None else (len(own), found)
             has_update = has_update or is_update
             is_hooked = is_hooked or (is_callee_own and code.co_name == _ENGINE and not has_update)
             is_callee_own = is_own(path)
@@ -239,7 +245,15 @@ class Places:
             self._model_lines[call] = min(line, self._model_lines.get(call, line))
         for call, line in own if row == BACKWARD else ():
             self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
-        self._add_look(_Look(row, seen_in, tuple(own), inside, max(0, models)), seconds)
+        look = _Look(row, seen_in, tuple(own), inside, max(0, models), is_frozen=trains is False)
+        self._add_look(look, seconds)
+
+    def _is_trained(self, module: Any) -> bool | None:
+        """Whether any parameter of a module trains; ``None`` of one that has none, as metrics and transforms."""
+        if id(module) not in self._trained:
+            trains = [parameter.requires_grad for parameter in module.parameters()]
+            self._trained[id(module)] = any(trains) if trains else None
+        return self._trained[id(module)]
 
     def _add_look(self, look: _Look, seconds: float) -> None:
         self._looks[look] = self._looks.get(look, 0.0) + seconds
@@ -327,6 +341,7 @@ class Places:
                 "seconds": sum(looks.values()),
                 "caller": self._describe_caller(longest),
                 "prepares": longest.prepares,
+                "is_frozen": longest.is_frozen,
             }
             if place["seconds"] >= _FEWEST_SECONDS:
                 by_row[row].append(place)

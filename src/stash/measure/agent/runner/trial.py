@@ -70,6 +70,7 @@ def time_trial(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[No
     size = _round_to_cycles(steps_of_second, cycle, orders.trial_steps if bare else _MOST)
     if bare:
         fewest, most = _RECORDED
+        most = min(most, orders.trial_steps)
         for _ in range(max(fewest, min(most, round(_RECORDED_SECONDS / max(each, 1e-4))))):
             yield
         trial_settings.stop_recording()

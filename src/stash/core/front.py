@@ -1,4 +1,8 @@
-"""Names of a package that load the module they live in when they are first used (PEP 562)."""
+"""What the front of a package is made of: names that load their module when they are first used (PEP 562), and what
+shows records in notebooks, set there since a record does not know how it looks.
+
+Imported with ``import stash``, so it imports next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,18 @@ TYPE_CHECKING = (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
+
+_shown: list[Callable[[object], str]] = []
+
+
+def show_with(text: Callable[[object], str]) -> None:
+    """From now on records are shown as this makes them."""
+    _shown[:] = [text]
+
+
+def text_of(record: object) -> str:
+    """A record as a few lines of text; only its class where nothing was named to make them."""
+    return _shown[0](record) if _shown else f"<{type(record).__name__}>"
 
 
 def make_lazy_access(
