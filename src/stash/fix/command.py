@@ -54,15 +54,10 @@ def _parse_knobs(text: str) -> tuple[str, ...]:
     return _parse_names(text, NAMES)
 
 
-def _parse_names(text: str, known: Sequence[str] = ("numerics",)) -> tuple[str, ...]:
+def _parse_names(text: str, known: Sequence[str] = ("numerics", "cache")) -> tuple[str, ...]:
     found = parsers.names(text)
     if unknown := [name for name in found if name not in known]:
-        named = (
-            f"the names are {', '.join(known)}"
-            if len(known) > 1
-            else f"the only name is {known[0]}"
-        )
-        raise UserError(f"there is no {', '.join(unknown)}; {named}")
+        raise UserError(f"there is no {', '.join(unknown)}; the names are {', '.join(known)}")
     return found
 
 
@@ -88,7 +83,7 @@ class FixOptions(LocalRankOptions):
     )
     allow: tuple[str, ...] = option(
         "WHAT",
-        "Also keep changes of this kind: numerics (like bfloat16).",
+        "Also keep changes of this kind: numerics (bfloat16), cache (pays late).",
         _parse_names,
         default=(),
         panel=_HOW,

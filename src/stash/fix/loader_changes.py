@@ -43,6 +43,8 @@ _NO_FASTER = 0.8
 """Times what making a sample takes, which reading it back has to stay below."""
 _PLACES = {"memory": "in memory", "disk": "on disk"}
 _NO_EPOCH = "no epoch ended within a launch: what starting workers costs is spread over a long one"
+_LONG_EPOCH = 60.0
+"""Seconds of an epoch from which what pays in a second one is not kept unasked, unless one was seen."""
 _MOST_WORKERS, _VALUES = 32, 6
 """Of a rank; and values that are tried."""
 
@@ -288,6 +290,14 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
     again = "from the second epoch on" if facts.ranks == 1 else "where a rank reads a sample again"
     text = f"samples kept{before}, {format_bytes(size)} {_PLACES[place]}, which pays {again}"
     where = f', "{MEMORY}"' if place == "memory" else ""
+    epoch = (facts.case.epoch.epoch_steps or 0.0) * facts.case.breakdown.step_seconds
+    begun = [
+        row.times
+        for each in facts.case.profile.ledgers
+        for row in each.rows
+        if row.row == EPOCH_START
+    ]
+    asks = max(begun, default=0) < 2 and epoch > _LONG_EPOCH
     return [
         ScriptChange(
             f"cache={place}",
@@ -296,6 +306,10 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
             stalls=("prep", "fetch"),
             site=site,
             fills=True,
+            consent="cache" if asks else "",
+            consent_why=f"saves nothing in the first epoch, of {format_seconds(epoch)}"
+            if asks
+            else "",
             settings={"cache": {"site": site.key, "transform": kept["transform"]}},
             forecast=facts.prep_seconds,
             line=cached_samples(),

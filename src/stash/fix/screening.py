@@ -251,7 +251,8 @@ def _ask_consent(search: Search) -> None:
     """What needs it is shown, and kept by no one."""
     for each in _list_open(search):
         if _needs_consent(search, each) and each.saves is not None:
-            why = f"changes {each.change.effect}: --allow {each.change.consent}"
+            what = each.change.consent_why or f"changes {each.change.effect}"
+            why = f"{what}: --allow {each.change.consent}"
             search.settle([each.name], "asks", why)
 
 

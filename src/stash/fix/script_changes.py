@@ -226,6 +226,8 @@ class ScriptChange:
     """How a person writes what no patch can: at most three lines."""
     consent: str = ""
     """What ``--allow`` has to name."""
+    consent_why: str = ""
+    """What for; empty where its effect says that."""
     joins: bool = False
     """As of its knob, or because it seldom costs anything in this job."""
     leads: bool = False

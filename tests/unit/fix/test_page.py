@@ -227,7 +227,7 @@ def test_what_is_set_from_outside_goes_into_the_environment():
         ),
         (
             ["fix", "--allow", "everything", "train.py"],
-            "there is no everything; the only name is numerics",
+            "there is no everything; the names are numerics, cache",
         ),
         (["fix", "no-such.py"], "there is no script no-such.py"),
         (["fix", "train.py"], "on one machine"),

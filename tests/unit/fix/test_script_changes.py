@@ -8,15 +8,19 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from profile_builder import ledger
 from test_space import LOADER, facts
 from torch.utils.data import DataLoader, Subset
 
+from stash.advice.case import Case
+from stash.analysis.attribution import attribute
 from stash.fix.loader_changes import cached_samples
 from stash.fix.script_changes import Facts, ScriptChange, Site
 from stash.fix.source import Edit, SourceText, apply_edits
@@ -286,6 +290,31 @@ def test_trials_of_a_run_keep_samples_for_one_another(tmp_path, monkeypatch):
     assert launch(0) == launch(1) == [[0, 1, 2, 3]] * 2
     assert launch(0) == launch(1) == [[], []]
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("steps", "starts", "asks"), [(100, 1, ""), (1000, 1, "cache"), (1000, 2, "")]
+)
+def test_keeping_samples_asks_first_where_only_a_first_long_epoch_was_seen(steps, starts, asks):
+    kept = {
+        "samples": 1000,
+        "transform": False,
+        "bytes": 5904.0,
+        "free": {"memory": 10**9, "disk": 10**9},
+        "made_seconds": 1e-3,
+        "read_seconds": 5e-5,
+    }
+    of = facts(loader={**LOADER, "kept": kept})
+    begun = {"epoch start": dict.fromkeys(range(0, steps * starts, steps), 1.0)}
+    ledgers = tuple(
+        ledger(rank, epoch_steps=steps, a_step={"forward": 0.1}, now_and_then=begun)
+        for rank in (0, 1)
+    )
+    profile = of.case.profile.model_copy(update={"ledgers": ledgers})
+    case = Case(attribute(profile), profile)
+    (change,), _ = propose_changes(replace(of, case=case), ["cache"])
+    assert change.consent == asks
+    assert change.consent_why.startswith("saves nothing in the first epoch") == bool(asks)
 
 
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():

@@ -423,6 +423,18 @@ def train(look):
     assert sum(seconds for look, seconds in places._looks.items() if look.is_frozen) == 1
 
 
+def test_an_average_of_a_model_that_trains_is_no_model_that_stays() -> None:
+    """Its parameters want no gradients, and change; ``.data`` hides that from their versions."""
+    called = stack_looks._CalledModules()
+    teacher = torch.nn.Linear(1, 1).requires_grad_(False)
+    assert called.is_trained(teacher) is False
+    assert called.is_trained(teacher) is False
+    for parameter in teacher.parameters():
+        parameter.data.mul_(0.5)
+    assert called.is_trained(teacher) is True
+    assert called.is_trained(torch.nn.ReLU()) is None
+
+
 def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() -> None:
     """Of 1 s of input ten looks saw 10 s, of 6 s of loop thirty saw 3: the latter are at the script's two lines."""
     places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()

@@ -96,6 +96,41 @@ class _Look(NamedTuple):
         return file, line
 
 
+class _CalledModules:
+    """Whether modules train. Parameters without gradients may change all the same: averages of a model that trains do,
+    and a critic's that is held while its generator steps; the least of them tells.
+    """
+
+    def __init__(self) -> None:
+        self._trained: dict[int, bool | None] = {}
+        """By a module's ``id``."""
+        self._frozen: dict[int, tuple[Any, Any]] = {}
+        """Of those that do not, a parameter and what it was when the module was first seen."""
+
+    def is_trained(self, module: Any) -> bool | None:
+        """``None`` of a module without parameters, as metrics and transforms are."""
+        key = id(module)
+        if key not in self._trained:
+            parameters = list(module.parameters())
+            self._trained[key] = (
+                any(one.requires_grad for one in parameters) if parameters else None
+            )
+            if self._trained[key] is False:
+                self._remember(key, parameters)
+        elif self._trained[key] is False:
+            parameter, before = self._frozen[key]
+            self._trained[key] = not bool((parameter == before).all())
+        return self._trained[key]
+
+    def _remember(self, key: int, parameters: list[Any]) -> None:
+        """Devices are not asked: what they have counts as trained."""
+        if any(one.device.type != "cpu" for one in parameters):
+            self._trained[key] = True
+            return
+        least = min(parameters, key=lambda one: one.numel())
+        self._frozen[key] = least, least.detach().clone()
+
+
 class Places:
     """Looks at one ``thread``; ``row_now()`` is the row that it is in.
 
@@ -122,8 +157,7 @@ class Places:
         """By row, seconds for which looks held the interpreter, which the thread had to wait for."""
         self._mark: tuple[dict[_Look, float], dict[str, int], dict[str, float]] = ({}, {}, {})
         """Looks, how many at each row, and what those held, when the latest loop began."""
-        self._trained: dict[int, bool | None] = {}
-        """Modules that were called, by their ``id``: whether any of their parameters trains."""
+        self._called = _CalledModules()
         self.why_none = ""
 
     def start(self) -> None:
@@ -225,7 +259,7 @@ class Places:
                 own.append(((path, code.co_firstlineno), _line_of(frame)))
             elif path.endswith(_MODULES) and code.co_name in _CALLS:
                 is_of_library = is_of_library or not own
-                found = self._is_trained(frame.f_locals.get("self"))
+                found = self._called.is_trained(frame.f_locals.get("self"))
                 models, trains = (models, trains) if found is None else (len(own), found)
             has_update = has_update or is_update
             is_hooked = is_hooked or (is_callee_own and code.co_name == _ENGINE and not has_update)
@@ -247,13 +281,6 @@ class Places:
             self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
         look = _Look(row, seen_in, tuple(own), inside, max(0, models), is_frozen=trains is False)
         self._add_look(look, seconds)
-
-    def _is_trained(self, module: Any) -> bool | None:
-        """Whether any parameter of a module trains; ``None`` of one that has none, as metrics and transforms."""
-        if id(module) not in self._trained:
-            trains = [parameter.requires_grad for parameter in module.parameters()]
-            self._trained[id(module)] = any(trains) if trains else None
-        return self._trained[id(module)]
 
     def _add_look(self, look: _Look, seconds: float) -> None:
         self._looks[look] = self._looks.get(look, 0.0) + seconds
