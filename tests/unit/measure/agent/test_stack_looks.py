@@ -435,6 +435,15 @@ def test_an_average_of_a_model_that_trains_is_no_model_that_stays() -> None:
     assert called.is_trained(torch.nn.ReLU()) is None
 
 
+def test_a_shard_is_not_compared_which_would_wait_for_other_ranks() -> None:
+    class Shard(torch.nn.Parameter):
+        pass
+
+    sharded = torch.nn.Linear(1, 1, bias=False)
+    sharded.weight = Shard(torch.zeros(1, 1), requires_grad=False)
+    assert stack_looks._CalledModules().is_trained(sharded) is True
+
+
 def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() -> None:
     """Of 1 s of input ten looks saw 10 s, of 6 s of loop thirty saw 3: the latter are at the script's two lines."""
     places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()

@@ -123,8 +123,9 @@ class _CalledModules:
         return self._trained[key]
 
     def _remember(self, key: int, parameters: list[Any]) -> None:
-        """Devices are not asked: what they have counts as trained."""
-        if any(one.device.type != "cpu" for one in parameters):
+        """Neither devices nor other ranks, which have shards of some kinds, are asked: those count as trained."""
+        plain = sys.modules["torch"].nn.Parameter
+        if any(type(one) is not plain or one.device.type != "cpu" for one in parameters):
             self._trained[key] = True
             return
         least = min(parameters, key=lambda one: one.numel())
