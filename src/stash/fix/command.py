@@ -419,7 +419,7 @@ def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) 
     out = sys.stderr if options.json else sys.stdout
     if options.apply and not found.patch:
         why = "no change of this script is proven to save time"
-        why = "what is kept has to be written by hand, as said above" if found.kept else why
+        why = "no patch writes what is kept, see above" if found.kept else why
         print(f"nothing to apply: {why}", file=out)
     elif options.apply:
         print(printable(found.patch), file=out)
