@@ -169,7 +169,7 @@ class Case:
 
     @property
     def is_on_cpu(self) -> bool:
-        return all(rank.device == "cpu" for rank in self.profile.ranks)
+        return self.profile.is_on_cpu
 
     @property
     def loader(self) -> Loader | None:

@@ -197,6 +197,7 @@ def _compute_on_cpus(case: Case) -> Iterator[Remedy]:
             yield Remedy(text, name="float32", first=dtype == "float16")
     yield from _optimizer_remedies(case)
     yield from _frozen_models(case)
+    yield from _parametrized_weights(case)
     yield from _logs_in_passes(case)
     yield from list(_small_operations(case)) or _own_computing(case)
     if not any(_fewer_threads(case)):
@@ -246,6 +247,18 @@ def _frozen_models(case: Case) -> Iterator[Remedy]:
             "file"
         )
         yield Remedy(text, took, name="frozen-models", first=True)
+
+
+def _parametrized_weights(case: Case) -> Iterator[Remedy]:
+    lines = case.epoch.lines.parametrized
+    if lines:
+        took = sum(line.seconds for line in lines)
+        text = (
+            f"Make parametrized weights once a step instead of at each use ({lines[0].where}): `with "
+            f"torch.nn.utils.parametrize.cached():` around the forward pass; making them takes {format_seconds(took)} "
+            "of each step, and their gradients more"
+        )
+        yield Remedy(text, name="cached-weights", first=True)
 
 
 def _logs_in_passes(case: Case) -> Iterator[Remedy]:

@@ -141,6 +141,7 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
     slowest = max(first, key=lambda block: block.seconds / block.steps)
     step = mean_interval(slowest.step_seconds)
     doubt = max((each.doubt for each in lost.values()), default=0.0)
+    least = _end(step.low, step) - doubt - profile.missed_seconds
     has_workers = any(loader.workers for loader in profile.workload.loaders)
     loading = 0.0
     for before, after in zip(seen, first, strict=True):
@@ -156,7 +157,7 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
         sum(block.stage_seconds.get(name, 0.0) for name in _WAITS) / block.seconds for block in seen
     ]
     return FirstSteps(
-        step=step.model_copy(update={"low": _end(step.low, step) - doubt, "high": high}),
+        step=step.model_copy(update={"low": least, "high": high}),
         steps=slowest.steps,
         loading=min(loading, step.value),
         exchange=min(waits) * step.value if ranks > 1 else 0.0,

@@ -389,7 +389,7 @@ def _explain_missing(
         world_size=profile.world_size,
         nodes=profile.nodes,
         ranks_per_node=max(ranks_per_node(profile).values(), default=1),
-        accelerator=any(rank.device != "cpu" for rank in profile.ranks),
+        accelerator=not profile.is_on_cpu,
         loader=bool(work.loaders),
     )
     impossible = why_no_stall(name, situation)

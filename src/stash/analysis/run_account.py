@@ -197,6 +197,7 @@ def account_for_run(
         len(ledgers),
     )
     in_step = _no_more_than_contains_it(stall_rows, own, lost_share)
+    in_step = _without_work_of_stash(in_step, profile.missed_seconds)
     recurring, starts = _recurring_rows(profile, ledgers, sum(row.seconds for row in in_step))
     rows = [*in_step, *(_add_doubt(row, lost_share) for row in recurring)]
     whole = sum(row.seconds for row in rows)
@@ -213,7 +214,7 @@ def account_for_run(
         startup_seconds=max(ledger.seconds_of(START_UP) for ledger in ledgers),
         places=places,
         unseen=(*unseen, *_list_unseen(ledgers, starts, epoch_steps)),
-        computes_on_host=all(rank.device == "cpu" for rank in profile.ranks),
+        computes_on_host=profile.is_on_cpu,
     )
 
 
@@ -397,6 +398,20 @@ def _no_more_than_contains_it(
         return row.model_copy(update={"time": row.time.scale(1 - gone), "doubt": doubt})
 
     return [change(row) for row in (*stalls, *own)]
+
+
+def _without_work_of_stash(rows: Sequence[RunRow], missed: float) -> list[RunRow]:
+    """The same, but of the loop's own code ``missed`` seconds are Stash's; all of it may be."""
+
+    def change(row: RunRow) -> RunRow | None:
+        if row.name != LOOP or row.time is None:
+            return row
+        if row.seconds <= missed:
+            return None
+        doubt = max(row.doubt, missed)
+        return row.model_copy(update={"time": row.time.shift(-missed), "doubt": doubt})
+
+    return [row for row in map(change, rows) if row is not None]
 
 
 def _part_under(

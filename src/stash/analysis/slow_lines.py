@@ -31,6 +31,11 @@ _LOGS = re.compile(
     r"\bself\.log(_dict)?\(|\b(logger|writer|wandb|mlflow)\.|\.log_metrics\(|\bprint\("
 )
 """A line whose work is to log: of others, calls of PyTorch's like ``log_softmax``, no text tells."""
+_PARAMETRIZES = re.compile(r"(_Orthogonal|_SpectralNorm|_WeightNorm|ParametrizationList)\b")
+"""Of ``torch.nn.utils.parametrizations``, what makes a weight again wherever it is used."""
+_MOST_OF_ASKING = 10
+"""Times the seconds of ``input`` that a line's ``loop`` may take and be none of its own: more is another line's work,
+of which a look saw the end."""
 _NEAR_LINES = 20
 """Lines apart that are one loop of the script's."""
 _MOST_LETTERS = 60
@@ -118,6 +123,11 @@ class SlowLines(NamedTuple):
         """The same of lines that log."""
         return self._list_if_many(lambda place: _LOGS.search(place.text) is not None)
 
+    @property
+    def parametrized(self) -> tuple[SlowLine, ...]:
+        """The same of lines that use weights which a parametrization makes at each use."""
+        return self._list_if_many(lambda place: _PARAMETRIZES.match(place.inside) is not None)
+
     def _list_if_many(self, is_one: Callable[[SlowLine], bool]) -> tuple[SlowLine, ...]:
         found = tuple(each for each in self.places if each.row in COMPUTING and is_one(each))
         enough = _SOMEWHAT_THERE * self._seconds_of_computing
@@ -153,14 +163,15 @@ def find_slow_lines(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
     """
     found = []
     every = [place for ledger in ledgers for place in ledger.places]
-    asks = {(place.file, place.line) for place in every if place.row == INPUT}
+    asks = {(each.file, each.line): each.seconds for each in every if each.row == INPUT}
     for name in dict.fromkeys(place.row for place in every):
         ledger = max(ledgers, key=lambda one: (one.timed_seconds_of(name), one.seconds_of(name)))
         times = ledger.times_in_steps(name)
         if name == EPOCH_START:
             times = sum(len(row.at_steps) for row in ledger.rows if row.row == name)
         for place in ledger.places:
-            if place.row != name or (name == LOOP and (place.file, place.line) in asks):
+            asked = asks.get((place.file, place.line), 0.0) if name == LOOP else 0.0
+            if place.row != name or (asked and place.seconds <= _MOST_OF_ASKING * asked):
                 continue
             each = place.each
             if each is None and name in NOW_AND_THEN:

@@ -102,7 +102,7 @@ def find_choice(
     host = profile.hosts[0] if profile.hosts else None
     cloud, _, seen = (instance or (host and host.instance) or "").rpartition("/")
     devices = max(ranks_per_node(profile).values(), default=1)
-    on_cpus = all(rank.device == "cpu" for rank in profile.ranks)
+    on_cpus = profile.is_on_cpu
     models = {
         model_of(gpu, catalog) or gpu.name for gpu in (() if host is None or on_cpus else host.gpus)
     }

@@ -360,7 +360,7 @@ _LATENT = 0.9
 def target_of_profile(profile: Profile) -> Target:
     """The cluster that was profiled, as its own exchange and its hosts' probed links tell it."""
     devices = max(ranks_per_node(profile).values(), default=1)
-    backend: Backend = "gloo" if all(rank.device == "cpu" for rank in profile.ranks) else "nccl"
+    backend: Backend = "gloo" if profile.is_on_cpu else "nccl"
     own, probed = _own_links(profile, devices), links_of(profile.hosts, backend)
     links = own[0] or probed[0], own[1] or probed[1]
     name = f"as profiled on {profile.created[:10]}"

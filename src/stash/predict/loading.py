@@ -233,7 +233,7 @@ def _hand_over(profile: Profile, draws: Draws) -> HandOver:
     loader = profile.workload.loaders[0]
     low, high = HAND_OVER_FACTORS
     times = draws.draw("handing a batch over", Interval(value=1.0, low=low, high=high))
-    on_devices = any(rank.device != "cpu" for rank in profile.ranks)
+    on_devices = not profile.is_on_cpu
     return HandOver(
         batch_seconds=times
         * (BATCH_HAND_OVER + TENSOR_HAND_OVER * (loader.tensors_per_batch or _USUAL_TENSORS)),

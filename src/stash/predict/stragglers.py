@@ -47,7 +47,7 @@ def single_steps(profile: Profile) -> Array:
     with their rank's mean instead, and with the root of their length, since noise of single steps averages out.
     """
     blocks = [block for block in profile.blocks if block.rung == "crowd" and block.steps > 0]
-    if all(rank.device == "cpu" for rank in profile.ranks):
+    if profile.is_on_cpu:
         deviations = [
             np.asarray(block.step_seconds) - np.mean(block.step_seconds)
             for block in blocks

@@ -44,7 +44,7 @@ def shared_among(profile: Profile) -> str:
 def model_facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]:
     """Lines for the details: label and text."""
     found = model_flops(breakdown, profile, gpus())
-    on_devices = any(rank.device != "cpu" for rank in profile.ranks)
+    on_devices = not profile.is_on_cpu
     lines = [
         ("ranks share", _places(profile)),
         ("pipeline", _pipeline(profile.workload.pipeline)),

@@ -208,7 +208,7 @@ def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:
     nodes = format_count(breakdown.nodes, "node")
     shared = model_facts.shared_among(profile)
     count = breakdown.world_size
-    if all(rank.device == "cpu" for rank in profile.ranks):
+    if profile.is_on_cpu:
         devices = format_count(count, "CPU rank")
     else:
         names = {gpu.name for host in profile.hosts for gpu in host.gpus}

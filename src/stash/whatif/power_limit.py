@@ -50,7 +50,7 @@ def limit_power(
     profile: Profile, breakdown: Breakdown, watts: float, known: Sequence[GpuFacts]
 ) -> PowerAnswer:
     """The answer; raises UserError where no published curve can give one."""
-    if all(rank.device == "cpu" for rank in profile.ranks):
+    if profile.is_on_cpu:
         raise UserError(
             f"--power-limit {watts:g}: the job was profiled on CPUs, and published limits are of GPUs; run `stash "
             "profile` on a machine with GPUs first"

@@ -581,6 +581,15 @@ CASES: Mapping[str, Profile] = {
             ),
         )
     ),
+    "compute: 6 of 19 ms in weights that a parametrization makes": job(
+        ledger(
+            a_step={"forward": 0.019},
+            places=(
+                at("forward", "h = self.mix(h)", 0.006, inside="_Orthogonal.forward"),
+                at("forward", "y = self.read(h)", 0.008, 91, inside="Linear.forward"),
+            ),
+        )
+    ),
     "compute: a communication hook that computes": build(
         flat(6, solo=0.010, crowd=0.010, node=0.110, warm=0.110),
         ranks=2,

@@ -82,6 +82,36 @@ def test_compute_is_the_ladders_less_the_loop_and_the_collector():
     assert run.row("loop").doubt == pytest.approx(0.006 / 2 / 4)  # … but a doubt, of 16 steps
 
 
+def test_of_the_loop_is_taken_what_clocks_miss_of_stashs_own_work_and_it_is_doubted():
+    """23 % of 2 ms of the loop's 6 ms; compute contains all of that, and a loop of no more is none."""
+    run = account(ledger(timed_steps=16, a_step={"loop": 0.006, "other": 0.002}))
+    assert run.row("loop").seconds == pytest.approx(0.00554)
+    assert run.row("loop").doubt == pytest.approx(0.00075)
+    assert run.row("compute").seconds == pytest.approx(0.014)
+    little = ledger(a_step={"loop": 0.0004, "other": 0.002})
+    assert account(little).row("loop") is None
+    assert account(little, device="cuda").row("loop").seconds == pytest.approx(0.0004)
+
+
+def test_a_line_that_a_look_saw_at_the_end_of_a_wait_for_a_batch_still_works_for_itself():
+    """One look of twenty saw the line before as waiting; of a line that asks for batches that is nearly all."""
+
+    def place_of_loop(waits: float) -> str | None:
+        places = [
+            LedgerPlace(row=row, file="t.py", line=line, text=f"line {line}", seconds=16 * took)
+            for row, line, took in (
+                ("input", 27, waits),
+                ("loop", 27, 0.0057),
+                ("loop", 29, 0.0003),
+            )
+        ]
+        run = account(ledger(timed_steps=16, a_step={"loop": 0.006}, places=places))
+        return run.lines.of_row("loop").text
+
+    assert place_of_loop(waits=0.0001) == "line 27"
+    assert place_of_loop(waits=0.0010) == "line 29"
+
+
 def test_a_loop_longer_than_the_compute_that_contains_it_counts_no_more_than_that_and_says_so():
     """Other work stretched first steps: 5 of 25 ms are doubt, and shares are of a whole."""
     run = account(ledger(a_step={"loop": 0.025}))

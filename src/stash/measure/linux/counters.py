@@ -147,6 +147,10 @@ class BytesRead(NamedTuple):
     storage: int
     """Fetched from storage for it, through calls or mappings, read ahead included."""
 
+    def since(self, before: BytesRead) -> BytesRead:
+        """What it has read after ``before``."""
+        return BytesRead(self.called - before.called, self.storage - before.storage)
+
 
 def bytes_read() -> BytesRead | None:
     """Bytes that this process has read; None where the kernel does not say."""

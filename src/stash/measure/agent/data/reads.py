@@ -32,7 +32,6 @@ from stash.measure.agent.data.tally import (
     COLD,
     IDLE,
     Tally,
-    duration_field,
     find_tally,
     makes_for_another,
 )
@@ -81,13 +80,13 @@ class _ThreadReads(threading.local):
     counts: Counter[str] | None = None
     """What was found of the files of the batch under way, if they are looked at."""
     _adding_ns = 0
-    """What it took to add up the last batch's counts, which is added with the next one's."""
+    """What counting took after the last batch, which is added with the next one's."""
 
     def record(self, shared: Tally, looks: bool, since: int, make: Callable[[], T]) -> T:
         """As ``record_reads``; ``looks``: at files, too."""
         before = bytes_read()
         self.counts = Counter(looked=1, threads=_threads_of_libraries()) if looks else None
-        counts = self.counts or Counter()
+        counts = self.counts
         spent, began = time.process_time_ns(), time.perf_counter_ns()
         try:
             return make()
@@ -95,18 +94,14 @@ class _ThreadReads(threading.local):
             ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
             self.counts, after = None, bytes_read()
             slot = shared.workers_slot() if is_in_worker() else 0
-            adding, own = time.perf_counter_ns(), counts["own_ns"]
-            took = ended - began - own
-            counts.update(batches=1, making_ns=took, cpu_ns=spent - own)
-            if after is None or before is None:
-                counts["not_reported"] = 1
-            else:
-                counts["called"] = after.called - before.called
-                counts["storage"] = after.storage - before.storage
-            counts[duration_field(took)] = 1
-            counts["own_ns"] += began - since + self._adding_ns + adding - ended
-            shared.add(slot, counts)
-            self._adding_ns = time.perf_counter_ns() - adding
+            looking = 0
+            if counts is not None:
+                looking = counts["own_ns"]
+                shared.add(slot, counts)
+            read = None if after is None or before is None else after.since(before)
+            own = began - since + self._adding_ns
+            shared.add_batch(slot, ended - began - looking, spent - looking, own, read)
+            self._adding_ns = time.perf_counter_ns() - ended
 
     def look_at(self, path: object) -> None:
         """A file is about to be opened for reading."""

@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -94,6 +95,68 @@ class _Look(NamedTuple):
     def place(self) -> ScriptLine:
         (file, _), line = self.own[0]
         return file, line
+
+
+class _Kind(NamedTuple):
+    """What a function is to a look."""
+
+    is_own: bool
+    is_of_stash: bool
+    is_update: bool
+    """A part of a parameters' update."""
+    is_call: bool
+    """Of a module."""
+    is_engine: bool
+
+
+@cache
+def _kind_of(path: str, name: str) -> _Kind:
+    return _Kind(
+        is_own=is_own(path),
+        is_of_stash=path.startswith(str(_OWN)),
+        is_update=path.endswith(_UPDATES),
+        is_call=path.endswith(_MODULES) and name in _CALLS,
+        is_engine=name == _ENGINE,
+    )
+
+
+@dataclass
+class _Stack:
+    """What there is to see of a stack; the thread under it waits meanwhile."""
+
+    own: list[tuple[_Call, int]] = field(default_factory=list)
+    inside: str = ""
+    calls: list[tuple[int, FrameType]] = field(default_factory=list)
+    """Of modules, the innermost first: how many of ``own`` came before it, and its frame."""
+    updates: bool = False
+    """A parameters' update is under way."""
+    is_hooked: bool = False
+    """The engine calls a function of the script's own, outside an update."""
+    is_of_library: bool = False
+    """The script's innermost line waits for a module or an update."""
+
+    @classmethod
+    def walk(cls, frame: FrameType | None) -> _Stack:
+        """From the innermost ``frame`` on."""
+        self, is_callee_own = cls(), False
+        while frame is not None:
+            code = frame.f_code
+            kind = _kind_of(code.co_filename, code.co_name)
+            self.updates = self.updates or kind.is_update
+            if kind.is_own:
+                self.own.append(((code.co_filename, code.co_firstlineno), _line_of(frame)))
+            else:
+                if kind.is_call:
+                    self.calls.append((len(self.own), frame))
+                if not self.own:
+                    self.is_of_library = self.is_of_library or kind.is_call or kind.is_update
+                    if not (self.inside or kind.is_of_stash):
+                        self.inside = getattr(code, "co_qualname", code.co_name)
+                elif is_callee_own and kind.is_engine and not self.updates:
+                    self.is_hooked = True
+            is_callee_own = kind.is_own
+            frame = frame.f_back
+        return self
 
 
 class _CalledModules:
@@ -226,9 +289,12 @@ class Places:
         while True:
             taken = sum(map(len, [*self._seen.values()]))
             time.sleep(_PERIOD if taken < _MANY_LOOKS else _LONG_PERIOD)
-            now = time.perf_counter()
-            if self._switch_before is None:  # what was seen is being read
+            now, before = time.perf_counter(), self._switch_before
+            if before is None:  # what was seen is being read
                 return
+            is_short = sys.getswitchinterval() <= _SWITCH
+            if is_short:  # taking turns within a look costs the thread more than the look
+                sys.setswitchinterval(before)
             row = self._row_now()
             try:
                 frame = private.stack_of(self._thread)
@@ -238,50 +304,44 @@ class Places:
                 kind = type(error).__name__
                 self.why_none = f"stacks of the training thread could not be read ({kind})"
                 return
+            if is_short and self._switch_before is not None:
+                sys.setswitchinterval(min(_SWITCH, before))
             last = now
             self.held[row] += time.perf_counter() - now
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
-        seen_in, inside = row, ""
         self._seen[row].append(seconds)
-        own: list[tuple[_Call, int]] = []
-        models = -1
-        trains: bool | None = None
-        is_of_library = False
-        updates = row != OPTIMIZER
-        is_callee_own = is_hooked = has_update = False
-        while frame is not None:
-            code, path = frame.f_code, frame.f_code.co_filename
-            is_update = path.endswith(_UPDATES)
-            updates = updates or is_update
-            is_of_library = is_of_library or (is_update and not own)
-            if is_own(path):
-                own.append(((path, code.co_firstlineno), _line_of(frame)))
-            elif path.endswith(_MODULES) and code.co_name in _CALLS:
-                is_of_library = is_of_library or not own
-                found = self._called.is_trained(frame.f_locals.get("self"))
-                models, trains = (models, trains) if found is None else (len(own), found)
-            has_update = has_update or is_update
-            is_hooked = is_hooked or (is_callee_own and code.co_name == _ENGINE and not has_update)
-            is_callee_own = is_own(path)
-            if not (own or inside or _is_of_stash(path)):
-                inside = getattr(code, "co_qualname", code.co_name)
-            frame = frame.f_back
-        if not own or (is_of_library and row == COLLECTIVE):
+        stack = _Stack.walk(frame)
+        own, seen_in = stack.own, row
+        if not own or (stack.is_of_library and row == COLLECTIVE):
             return  # the last is the model's own exchange, as of shards
-        if not updates:
+        if row == OPTIMIZER and not stack.updates:
             row = LOOP
             self.before_update += seconds
-        elif is_hooked and row == BACKWARD:
+        elif row == BACKWARD and stack.is_hooked:
             row = LOOP
             self.in_hooks += seconds
+        models, trains = self._find_model(stack.calls)
         for call, line in own[models:] if models >= 0 else ():
             self._model_lines[call] = min(line, self._model_lines.get(call, line))
         for call, line in own if row == BACKWARD else ():
             self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
-        look = _Look(row, seen_in, tuple(own), inside, max(0, models), is_frozen=trains is False)
+        look = _Look(
+            row, seen_in, tuple(own), stack.inside, max(0, models), is_frozen=trains is False
+        )
         self._add_look(look, seconds)
+
+    def _find_model(self, calls: list[tuple[int, FrameType]]) -> tuple[int, bool | None]:
+        """So many of the script's functions are the model's that the outermost call is of, and whether it trains.
+
+        -1 where none of the modules called has parameters.
+        """
+        for depth, frame in reversed(calls):
+            trains = self._called.is_trained(frame.f_locals.get("self"))
+            if trains is not None:
+                return depth, trains
+        return -1, None
 
     def _add_look(self, look: _Look, seconds: float) -> None:
         self._looks[look] = self._looks.get(look, 0.0) + seconds
@@ -409,15 +469,10 @@ def _line_of(frame: FrameType) -> int:
 
 
 @cache
-def _is_of_stash(path: str) -> bool:
-    return path.startswith(str(_OWN))
-
-
-@cache
 def is_own(path: str) -> bool:
     """Whether a file is the script's, or of its project; what has no file is not."""
     installed = path.startswith(_INSTALLED) or "site-packages" in path or "dist-packages" in path
-    return not (installed or path.startswith("<") or _is_of_stash(path))
+    return not (installed or path.startswith("<") or path.startswith(str(_OWN)))
 
 
 def path_from_here(path: str) -> str:
