@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from stash.analysis.breakdown import (
+    MINOR_SHARE,
     SIGNIFICANT_SHARE,
     SMALL_SHARE,
     Breakdown,
@@ -20,9 +21,6 @@ from stash.core.ladder import DATA_STALLS
 from stash.core.ledger_rows import INPUT
 from stash.core.records.base import Record
 
-MINOR_SHARE = 0.1
-"""Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it
-keeps no verdict open."""
 FAR_BELOW = 0.2
 """Of the step, and of compute at least: what a stall takes at most that cannot lead, little as is known of it."""
 NOISY = 0.5

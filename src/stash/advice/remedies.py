@@ -17,7 +17,7 @@ from stash.advice.exchange_remedies import (
     unequal_batch_remedies,
 )
 from stash.advice.loader_remedies import CROWDED, fetch_remedies, prep_remedies
-from stash.advice.run_remedies import RUN_REMEDIES, do_less_often
+from stash.advice.run_remedies import RUN_REMEDIES, SELDOM, do_less_often
 from stash.advice.run_words import written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.pipeline_changes import balance_layers, layers_of, stage_costs
@@ -276,11 +276,16 @@ def _own_computing(case: Case) -> Iterator[Remedy]:
     if lines:
         near = "" if len(lines) == 1 else "with lines near it "
         took = format_seconds(sum(line.seconds for line in lines))
+        does = f"{lines[0].where} cheaper, which {near}takes {took} of each"
         text = (
-            f"Make {lines[0].where} cheaper, which {near}takes {took} of each step: whole tensors or arrays instead of "
-            "loops in Python, compiled code (Numba, C++), fewer or smaller pieces; or do it beforehand, in the "
-            "loader's workers, if it needs no gradients"
+            f"Make {does} step: whole tensors or arrays instead of loops in Python, compiled code (Numba, C++), fewer or "
+            "smaller pieces; or do it beforehand, in the loader's workers, if it needs no gradients"
         )
+        if lines[0].row == OPTIMIZER:
+            text = (
+                f"Make {does} update: do it every {SELDOM} steps and keep what it gives, or by a lower rank or fewer "
+                "iterations; all parameters at once (`torch._foreach_*`) instead of one by one"
+            )
         yield Remedy(text, name="own-computing", first=True)
 
 

@@ -17,7 +17,6 @@ from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.run_account import RunRow
 from stash.analysis.slow_lines import SlowLine
 from stash.core.ledger_rows import (
-    BACKWARD,
     CHECKPOINT,
     COLLECTIVE,
     COLLECTOR,
@@ -25,7 +24,6 @@ from stash.core.ledger_rows import (
     EPOCH_END,
     EPOCH_START,
     EVALUATION,
-    FORWARD,
     INPUT,
     INTERPRETER,
     LOOP,
@@ -62,7 +60,8 @@ _METRIC = re.compile(
 _WORKERS_WAITED_FOR = re.compile(r"select|poll|recv")
 """What the training thread is inside while it waits for a worker's first batch."""
 _LOG = re.compile(
-    r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot",
+    r"(?<![a-z])(?<!torch\.)(?<!math\.)(?<!np\.)log(?!it|_?soft|_?sum|_?sig|_?prob|1p|2|10)"  # no logarithm
+    r"|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot",
     re.I,
 )
 
@@ -166,10 +165,10 @@ def _checkpoint_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
 
 def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     # a line that runs a whole step, like `trainer.train()`, cannot be done less often
-    whole = {place.where for place in case.epoch.places if place.row in (FORWARD, BACKWARD)}
-    loop = [place for place in case.epoch.places if place.row == LOOP]
+    lines = case.epoch.lines
+    loop = [place for place in lines.places if place.row == LOOP]
     places = [
-        place for place in loop if place.where not in whole and not _TRAINS.search(place.text)
+        place for place in loop if not (lines.runs_a_pass(place) or _TRAINS.search(place.text))
     ]
     if not places:
         text = (

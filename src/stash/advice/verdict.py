@@ -12,11 +12,11 @@ from dataclasses import replace
 from itertools import islice
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy, why_stall
-from stash.advice.claims import MINOR_SHARE, Claims, Kind, may_claim
+from stash.advice.claims import Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
 from stash.advice.run_words import SUBJECTS, row_sentence, written_place
 from stash.advice.stopping import FIRST_ROUNDS, budget_to_decide, find_undecidable, precision_asked
-from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
+from stash.analysis.breakdown import MINOR_SHARE, SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
 from stash.analysis.run_account import RunRow
 from stash.analysis.stability import MIN_ROUNDS, other_job

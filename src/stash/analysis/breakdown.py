@@ -44,6 +44,9 @@ SMALL_SHARE = 0.05
 
 It is ``SIGNIFICANT_SHARE`` and 2 % together: a stall known to that is certain or small.
 """
+MINOR_SHARE = 0.1
+"""Of the step: a stall that certainly takes less, and is not certain to take ``SIGNIFICANT_SHARE``, is minor: it
+keeps no verdict open."""
 _HARDLY = 1.1
 """An interval of so many times what is not noise in it is hardly narrowed by more rounds."""
 _ROUNDING = 1e-9
@@ -136,7 +139,7 @@ class Missing(Record):
     @property
     def small(self) -> bool:
         """Whether it certainly takes too little to matter."""
-        return self.share_at_most is not None and self.share_at_most < SIGNIFICANT_SHARE
+        return self.share_at_most is not None and self.share_at_most < MINOR_SHARE
 
     @property
     def is_unknown(self) -> bool:
@@ -421,7 +424,7 @@ def _explain_missing(
         container = next(iter(above), None)
     why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
     most = work.before_forward if is_unseen or is_copied else None
-    if most is not None and most < SIGNIFICANT_SHARE:
+    if most is not None and most < MINOR_SHARE:
         why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
     return Missing(
         name=name,

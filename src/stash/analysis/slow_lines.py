@@ -51,7 +51,7 @@ class SlowLine(LedgerPlace):
     @property
     def is_itself_computing(self) -> bool:
         """Whether it is the script's line that computes, and nothing with lines of its own that it calls."""
-        return self.row in (FORWARD, BACKWARD) and not self.inside
+        return self.row in COMPUTING and not self.inside
 
     @property
     def words(self) -> str:
@@ -93,13 +93,12 @@ class SlowLines(NamedTuple):
         if not self.computes_on_host:
             return ()
         enough = self._seconds_of_computing
-        # a line that runs whole steps, like `trainer.train()`, is none of them
         backward = {place.where for place in self.places if place.row == BACKWARD}
         alone = self.of_row(FORWARD)
         is_of_library = alone is not None and alone.inside and alone.where not in backward
         if alone is not None and is_of_library and alone.seconds >= _MOSTLY_THERE * enough:
             return (alone,)
-        whole = {each.where for each in self.places if each.row == FORWARD} & backward
+        whole = self._whole_steps
         own = [each for each in self.places if each.is_itself_computing]
         found = max(
             (_list_near(each, own) for each in own if each.where not in whole),
@@ -107,6 +106,27 @@ class SlowLines(NamedTuple):
             default=(),
         )
         return found if _sum_seconds(found) >= _PARTLY_THERE * enough > 0 else ()
+
+    @property
+    def forward(self) -> tuple[SlowLine, ...]:
+        """Lines of the forward pass."""
+        whole = self._whole_steps
+        passes = (place for place in self.places if place.row == FORWARD)
+        return tuple(place for place in passes if place.where not in whole)
+
+    def runs_a_pass(self, place: SlowLine) -> bool:
+        """Whether a line runs a pass or more, like ``trainer.train()``, rather than what its own row says."""
+        passes = (each for each in self.places if each.row in (FORWARD, BACKWARD))
+        return _sum_seconds(each for each in passes if each.where == place.where) > place.seconds
+
+    @property
+    def _whole_steps(self) -> set[str]:
+        """Where lines are that run whole steps, like ``trainer.train()``, and compute nothing of their own."""
+        forward, backward = (
+            {place.where for place in self.places if place.row == row}
+            for row in (FORWARD, BACKWARD)
+        )
+        return forward & backward
 
     @property
     def is_mostly_computing(self) -> bool:

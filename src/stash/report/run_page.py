@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stash.advice.run_words import each_time, steps_in_words
-from stash.analysis.run_account import RUN_ROWS, RunAccount, RunRow
+from stash.analysis.run_account import COMPUTE, RUN_ROWS, RunAccount, RunRow
 from stash.analysis.slow_lines import SlowLine
 from stash.core.formatting import join_names, plus_minus
 from stash.core.ledger_rows import COLLECTOR, EPOCH_END, EPOCH_START, LOOP, NOW_AND_THEN
@@ -44,7 +44,9 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         ranks=(0, 1, 4, 2, 3),
         total=True,
     )
-    named = (*run.lines.computing, *run.lines.frozen, *run.lines.logging)
+    computes = max(run.rows, key=lambda row: row.seconds).name == COMPUTE
+    passes = run.lines.forward if computes and run.computes_on_host else ()
+    named = (*run.lines.computing, *run.lines.frozen, *run.lines.logging, *passes)
     shares = [
         (place, _share_of(run, place))
         for place in run.places

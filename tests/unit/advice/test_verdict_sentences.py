@@ -581,6 +581,26 @@ CASES: Mapping[str, Profile] = {
             ),
         )
     ),
+    "loop: 9 of 20 ms at a line that one look saw in the pass after it": job(
+        ledger(
+            a_step={"forward": 0.011, "loop": 0.009},
+            places=(
+                at("loop", "pairs = distort(images)", 0.0085, 75),
+                at("forward", "pairs = distort(images)", 0.0002, 75),
+                at("forward", "y = model(x)", 0.0108, 97, inside="Linear.forward"),
+                at("loop", "probability = logits.softmax(1)", 0.0005, 120),
+            ),
+        )
+    ),
+    "compute: 9 of 19 ms in the script's own optimizer": job(
+        ledger(
+            a_step={"forward": 0.005, "backward": 0.005, "optimizer": 0.009},
+            places=(
+                at("forward", "y = model(x)", 0.005, inside="Linear.forward"),
+                at("optimizer", "u, s, v = torch.linalg.svd(gradient)", 0.009, 171),
+            ),
+        )
+    ),
     "compute: 6 of 19 ms in weights that a parametrization makes": job(
         ledger(
             a_step={"forward": 0.019},

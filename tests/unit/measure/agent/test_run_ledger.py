@@ -193,6 +193,20 @@ def test_passes_that_accumulate_are_followed_by_the_scripts_own_lines(thread: Th
     assert "optimizer" not in rows
 
 
+def test_between_two_passes_without_an_update_is_a_forward_pass(thread: Thread) -> None:
+    """Of another loss of the same batch, or of the next part of a batch that no loader hands out."""
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.BATCH_GIVEN)
+    for _ in range(2):
+        thread.tell(ThreadEvent.BACKWARD_BEGINS, 1.5)
+        thread.tell(ThreadEvent.BACKWARD_ENDED, 2.0)
+    thread.tell(ThreadEvent.UPDATE_BEGINS, 0.25)
+    thread.tell(ThreadEvent.STEPPED, 0.5)
+    rows = thread.rows()
+    assert (rows["forward"], rows["backward"], rows["optimizer"]) == (3.0, 4.0, 0.75)
+    assert thread.ledger.before_updates == 0.25
+
+
 def test_a_second_optimizers_pass_over_the_same_batch_is_no_loop(thread: Thread) -> None:
     thread.step()
     thread.pass_and_step()  # what it trains, by its own pass

@@ -11,21 +11,18 @@ from __future__ import annotations
 import dis
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 from stash.measure.agent import private
 from stash.measure.agent.runner.stack_looks import own_line, place_of
-from stash.measure.linux.run_queue import RunQueue
+from stash.measure.linux.run_queue import RunQueue, seconds_of_threads
 
 _LEAST = 0.1
 """Of the time that the training thread computed."""
 _LOOKS, _PAUSE = 20, 0.002
 _IN_PYTHON = ("JUMP", "POP_JUMP", "RESUME", "FOR_ITER")
 """Instructions at which a thread gives the interpreter up that computes in Python; one in a library is at a call."""
-_OWN = "stash"
 
 
 class InterpreterWait(NamedTuple):
@@ -41,7 +38,7 @@ class InterpreterClock:
     def __init__(self) -> None:
         self._queue = RunQueue()
         self._ran, self._delayed = time.thread_time(), self._queue.delay()
-        self._others = _ran_of_threads()
+        self._others = seconds_of_threads()
 
     def find_wait(self, computing_seconds: float) -> InterpreterWait | None:
         """Of that much since it began, which the thread computed and waited for nothing known; None of little."""
@@ -52,7 +49,7 @@ class InterpreterClock:
             - (time.thread_time() - self._ran)
             - (self._queue.delay() - self._delayed)
         )
-        now = _ran_of_threads()
+        now = seconds_of_threads()
         busiest = max(now, key=lambda each: now[each] - self._others.get(each, 0.0), default=None)
         if busiest is None or off_core < _LEAST * computing_seconds:
             return None
@@ -77,15 +74,3 @@ def _frame_in_python(thread: threading.Thread) -> FrameType | None:
             return frame
         time.sleep(_PAUSE)
     return None
-
-
-def _ran_of_threads() -> dict[threading.Thread, float]:
-    """Seconds on a core of each other Python thread, but for Stash's own."""
-    found = {}
-    for thread in threading.enumerate():
-        is_own = thread.name.startswith(_OWN) or thread is threading.current_thread()
-        with suppress(OSError, ValueError, IndexError):
-            words = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
-            if not is_own:
-                found[thread] = int(words[0]) * 1e-9
-    return found

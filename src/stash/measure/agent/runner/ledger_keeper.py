@@ -251,6 +251,7 @@ class LedgerKeeper(NoLedger):
         )
         self._places.clear(keep=(EPOCH_START,))
         self._places.start()
+        self._places.shorten_turns()
         if not (has_devices or self._compiles):
             self._model_calls = ModelCalls(self._note_model, self._stamps.now)
 

@@ -210,14 +210,21 @@ class RunLedger:
         self._trial, self._is_between_epochs, self._given_at = None, False, None
         if row == LOOP and self.sees_loaders:
             # another pass over the batch that it has, as of a second optimizer
-            self._account(now)
-            passed = self.seconds[LOOP] - self._loop_before
-            self.seconds[LOOP] -= passed
-            self.seconds[FORWARD] += passed
-            self._rename(FORWARD)
+            self._move_to_forward(LOOP, self._loop_before, now)
+        elif row == OPTIMIZER and self._passed_at is not None:
+            # no update since the pass before: gradients are added up
+            self._move_to_forward(OPTIMIZER, self._passed_at, now)
         elif row == EPOCH_END:
             self._was_no_end(now)
         return False
+
+    def _move_to_forward(self, row: str, before: float, now: float) -> None:
+        """What the row of the thread has beyond ``before`` was a forward pass."""
+        self._account(now)
+        passed = self.seconds[row] - before
+        self.seconds[row] -= passed
+        self.seconds[FORWARD] += passed
+        self._rename(FORWARD)
 
     def _end_pass(self, row: str, now: float, loader: object) -> bool:
         is_outermost = self._depth == 1

@@ -33,6 +33,7 @@ from stash.core.ledger_rows import (
     OPTIMIZER,
 )
 from stash.measure.agent import private
+from stash.measure.linux import run_queue
 
 _PERIOD, _LONG_PERIOD = 0.005, 0.02
 """Seconds between looks: until there are ``_MANY_LOOKS``, and then."""
@@ -42,6 +43,8 @@ _LONGEST = 0.25
 _SWITCH = 0.00005
 """Seconds for which a thread may hold the interpreter while another waits for it: lines that hold it for less, in a
 library of Python alone, were never seen."""
+_WORKING = 0.01
+"""Of the process's seconds on a core, from which another thread of the script's works; those of progress bars wait."""
 _OF_LOOPS = (EPOCH_START, INPUT, FORWARD)
 """Rows that a loop over a loader makes."""
 _FEWEST_LOOKS = 10
@@ -226,13 +229,21 @@ class Places:
 
     def start(self) -> None:
         """Begin to look; a second call goes on."""
-        if self._switch_before is not None:
+        if self._switch_before is None:
+            self._switch_before = sys.getswitchinterval()
+            self.shorten_turns()
+            threading.Thread(target=self._sample_on, daemon=True, name="stash-places").start()
+
+    def shorten_turns(self) -> None:
+        """Have the interpreter change hands sooner, unless that would change the turns of a thread that works."""
+        before = self._switch_before
+        if before is None:
             return
-        self._switch_before = before = sys.getswitchinterval()
-        others = [each for each in threading.enumerate() if each.ident != self._thread]
-        if all(each.name.startswith("stash") for each in others):  # nobody else's turns change
+        enough = _WORKING * time.process_time()
+        if all(seconds < enough for seconds in run_queue.seconds_of_threads().values()):
             sys.setswitchinterval(min(_SWITCH, before))
-        threading.Thread(target=self._sample_on, daemon=True, name="stash-places").start()
+        elif sys.getswitchinterval() <= _SWITCH:
+            sys.setswitchinterval(before)
 
     def stop(self) -> None:
         before, self._switch_before = self._switch_before, None
@@ -311,8 +322,11 @@ class Places:
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
-        self._seen[row].append(seconds)
         stack = _Stack.walk(frame)
+        models, trains = self._find_model(stack.calls)
+        if row == OPTIMIZER and models >= 0 and not stack.updates:
+            row = FORWARD  # of another pass, whose gradients are added up
+        self._seen[row].append(seconds)
         own, seen_in = stack.own, row
         if not own or (stack.is_of_library and row == COLLECTIVE):
             return  # the last is the model's own exchange, as of shards
@@ -322,7 +336,6 @@ class Places:
         elif row == BACKWARD and stack.is_hooked:
             row = LOOP
             self.in_hooks += seconds
-        models, trains = self._find_model(stack.calls)
         for call, line in own[models:] if models >= 0 else ():
             self._model_lines[call] = min(line, self._model_lines.get(call, line))
         for call, line in own if row == BACKWARD else ():
