@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -52,10 +53,10 @@ class Part(torch.nn.Identity):
         self.weight = torch.nn.Parameter(torch.zeros(1))
 
 
-def run(folder: Path, script: str = SCRIPT) -> Places:
-    """A script whose lines say themselves how long they were seen."""
+def run(folder: Path, script: str = SCRIPT, more: Mapping[str, object] = {}) -> Places:
+    """A script whose lines say themselves how long they were seen; ``more``: names that it may use."""
     places = Places(threading.get_ident(), lambda: LOOP)
-    names: dict[str, object] = {"Part": Part}
+    names: dict[str, object] = {"Part": Part, **more}
     (folder / "train.py").write_text(script)
     exec(compile(script, str(folder / "train.py"), "exec"), names)
 
@@ -156,6 +157,33 @@ def compute(look):
         (LOOP, 4),
         (FORWARD, 11),
         (LOOP, 9),
+    }
+
+
+def test_lines_below_one_that_runs_whole_steps_are_no_preparation_of_a_batch(
+    tmp_path: Path,
+) -> None:
+    """As those of a loss in a framework's step."""
+    framework = """
+def fit(look, loss):
+    look("input", 0.5)
+    loss(look)
+    look("backward", 2.0)
+"""
+    script = """
+def loss(look):
+    look("forward", 4.0)
+def train(look):
+    fit(look, loss)
+"""
+    names: dict[str, object] = {}
+    exec(compile(framework, str(tmp_path / "site-packages" / "framework.py"), "exec"), names)
+    places = run(tmp_path, script, names)
+    assert places.move_to_loop() == 0.0
+    assert {(row["row"], row["line"]) for row in places.rows()} == {
+        (INPUT, 5),
+        (FORWARD, 3),
+        (BACKWARD, 5),
     }
 
 

@@ -382,13 +382,17 @@ class Places:
         return known + self._relabel(FORWARD, hands_out, row=LOOP, prepares=True)
 
     def _find_asking_lines(self) -> set[tuple[_Call, int]]:
-        """Of the innermost function that all of a step was seen in, the lines that lead to the loader."""
+        """Of the innermost function that all of a step was seen in, the lines that lead to the loader.
+
+        Those that lead to gradients as well run whole steps, like ``trainer.train()``.
+        """
         looks = self._looks.copy()
         asks = [look.own for look in looks if look.row == INPUT]
         stacks = [{call for call, _ in look.own} for look in looks if look.row in IN_STEPS]
         shared = set.intersection(*stacks) if asks else set()
         loop = next((call for own in asks[:1] for call, _ in own if call in shared), None)
-        return {known for own in asks for known in own if known[0] == loop}
+        passes = {known for look in looks if look.row == BACKWARD for known in look.own}
+        return {known for own in asks for known in own if known[0] == loop} - passes
 
     def move_to_forward(self, is_known: bool = False) -> float:
         """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``.
