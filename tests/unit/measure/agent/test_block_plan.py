@@ -64,6 +64,17 @@ def test_a_loop_of_few_steps_has_short_blocks():
     ).data == BlockSize(3, 3)
 
 
+def test_replays_settle_after_the_pause_in_which_their_batches_were_read():
+    """A step of 60 ms that waits for 36: 24 steps' worth is read before replays, a tenth of it is three steps."""
+    visits = round_of_visits(("solo", "warm", "cold"), 0, 1)
+    quick, slow = (
+        plan_blocks(visits, StepPace(0.06, workers=4, reading_seconds=wait, ahead=8), budget=30)
+        for wait in (0.001, 0.036)
+    )
+    assert (quick.replay, slow.replay) == (BlockSize(0, 2), BlockSize(3, 2))
+    assert slow.data == quick.data
+
+
 def test_steps_of_seconds_are_measured_one_by_one():
     planned = plan_blocks(VISITS, StepPace(3.0, workers=8), budget=40)
     assert (planned.replay, planned.data) == (BlockSize(0, 1), BlockSize(1, 1))

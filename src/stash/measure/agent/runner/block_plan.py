@@ -29,6 +29,9 @@ _ACCELERATORS_SETTLE = 2
 """Steps until an accelerator's queue is as full as it usually is."""
 SETTLED_STEPS = 10
 """Of a block, from which one more costs little: after a pause the threads of a parallel loop are asleep."""
+_AFTER_READING, _LITTLE = 3, 0.1
+"""Steps that replays settle for, and what they may take of the time in which batches are read before them: after a
+second of that the first step of a block took two to five times as long, and the next one twice."""
 _ACCELERATORS_SECONDS = 0.5
 """Its shortest block: where no events tell of its queue, filling that is charged to the block's steps."""
 _BURST = 8
@@ -209,15 +212,18 @@ def _estimate_seconds(
     cold: BlockSize,
     alone_rounds: int = 2,
 ) -> Plan:
-    sizes = Plan(replay, data, cold, 0.0, alone_rounds)
     without_reading = max(0.0, pace.step_seconds - pace.reading_seconds)
+    read = data.total_steps + sum(pace.ahead for visit in visits if visit.reads_data)
+    reading = read * pace.reading_seconds
+    settle = min(_AFTER_READING, int(_LITTLE * reading / without_reading)) if without_reading else 0
+    replay = replace(replay, settle=max(settle, replay.settle))
+    sizes = Plan(replay, data, cold, 0.0, alone_rounds)
     timed = sum(
         sizes.block_size(visit).total_steps
         * (pace.step_seconds if visit.reads_data else without_reading)
         for visit in visits
     )
-    read = data.total_steps + sum(pace.ahead for visit in visits if visit.reads_data)
-    return replace(sizes, round_seconds=timed, expected_seconds=timed + read * pace.reading_seconds)
+    return replace(sizes, round_seconds=timed, expected_seconds=timed + reading)
 
 
 def cold_size(data: BlockSize, most: int) -> BlockSize:
