@@ -95,13 +95,15 @@ class AsTyped(Record):
 def is_explained(typed: AsTyped, own_seconds: float) -> bool:
     """Whether first steps are longer by the script's own code, ``own_seconds`` a step.
 
-    What was measured may lack any part of it, such as logging, which is taken out.
+    What was measured may lack any part of it, such as logging, which is taken out. Few first steps tell only within
+    noise by how much they are longer.
     """
-    longer = typed.unnamed_seconds
+    longer, step = typed.unnamed_seconds, typed.first.step
+    least = longer - (step.value - _end(step.low, step))
     return (
         longer > 0
         and longer / 2 <= own_seconds
-        and longer <= own_seconds + CONTRADICTION * typed.measured_seconds
+        and least <= own_seconds + CONTRADICTION * typed.measured_seconds
     )
 
 

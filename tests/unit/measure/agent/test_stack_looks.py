@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 
-import stash.core.jsonl
 from stash.core.ledger_rows import (
     BACKWARD,
     COLLECTIVE,
@@ -25,7 +24,7 @@ from stash.core.ledger_rows import (
     LOOP,
     OPTIMIZER,
 )
-from stash.measure.agent.runner import stack_looks
+from stash.measure.agent.runner import stack_looks, thread_stack
 from stash.measure.agent.runner.stack_looks import Places
 from stash.measure.agent.wraps import steps
 
@@ -328,7 +327,7 @@ def test_an_instruction_of_no_line_is_its_functions_first(tmp_path: Path) -> Non
     places = Places(threading.get_ident(), lambda: LOOP)
     places.add(LOOP, frame, 1.0)
     assert [(row["line"], row["text"]) for row in places.rows()] == [(7, "")]
-    assert stack_looks.own_line(frame) == (str(tmp_path / "train.py"), 7)
+    assert thread_stack.own_line(frame) == (str(tmp_path / "train.py"), 7)
 
 
 def test_hooks_of_the_scripts_own_are_the_loops_and_its_functions_with_gradients_are_not(
@@ -470,27 +469,6 @@ def train(look):
     assert sum(seconds for look, seconds in places._looks.items() if look.is_frozen) == 1
 
 
-def test_an_average_of_a_model_that_trains_is_no_model_that_stays() -> None:
-    """Its parameters want no gradients, and change; ``.data`` hides that from their versions."""
-    called = stack_looks._CalledModules()
-    teacher = torch.nn.Linear(1, 1).requires_grad_(False)
-    assert called.is_trained(teacher) is False
-    assert called.is_trained(teacher) is False
-    for parameter in teacher.parameters():
-        parameter.data.mul_(0.5)
-    assert called.is_trained(teacher) is True
-    assert called.is_trained(torch.nn.ReLU()) is None
-
-
-def test_a_shard_is_not_compared_which_would_wait_for_other_ranks() -> None:
-    class Shard(torch.nn.Parameter):
-        pass
-
-    sharded = torch.nn.Linear(1, 1, bias=False)
-    sharded.weight = Shard(torch.zeros(1, 1), requires_grad=False)
-    assert stack_looks._CalledModules().is_trained(sharded) is True
-
-
 def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() -> None:
     """Of 1 s of input ten looks saw 10 s, of 6 s of loop thirty saw 3: the latter are at the script's two lines."""
     places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
@@ -531,14 +509,6 @@ def test_what_was_seen_in_a_loop_that_was_an_evaluation_is_of_that() -> None:
         places.add(FORWARD, frame, 2.0)
     places.fit({FORWARD: 5.0})  # ten looks, of which none was of the evaluation
     assert {row["row"]: row["seconds"] for row in places.rows()} == {FORWARD: 5.0, EVALUATION: 7.0}
-
-
-@pytest.mark.parametrize(
-    ("file", "is_own"),
-    [("/home/me/train.py", True), (stash.core.jsonl.__file__, False), (torch.__file__, False)],
-)
-def test_lines_of_stash_and_of_libraries_are_not_the_script_s(file: str, is_own: bool) -> None:
-    assert stack_looks.is_own(file) is is_own
 
 
 def test_the_interpreter_changes_hands_sooner_only_while_it_is_looked_and_no_thread_of_the_script_works(

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from stash.measure.agent import private
-from stash.measure.agent.runner.stack_looks import own_line, place_of
+from stash.measure.agent.runner.thread_stack import own_line, place_of
 from stash.measure.linux.run_queue import RunQueue, seconds_of_threads
 
 _LEAST = 0.1

@@ -7,19 +7,13 @@ packages are what that line waits for. What the line is doing for the job, its r
 
 from __future__ import annotations
 
-import linecache
-import os
 import sys
-import sysconfig
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from stash.core.ledger_rows import (
     BACKWARD,
@@ -33,6 +27,14 @@ from stash.core.ledger_rows import (
     OPTIMIZER,
 )
 from stash.measure.agent import private
+from stash.measure.agent.runner.thread_stack import (
+    CalledModules,
+    ScriptCall,
+    ScriptLine,
+    ThreadStack,
+    path_from_here,
+    place_of,
+)
 from stash.measure.linux import run_queue
 
 _PERIOD, _LONG_PERIOD = 0.005, 0.02
@@ -52,29 +54,6 @@ _FEWEST_LOOKS = 10
 _MOST_PLACES = 4
 """Of a row."""
 _FEWEST_SECONDS = 0.02
-_MOST_LETTERS = 120
-_OWN = Path(__file__).parents[3]
-_INSTALLED = tuple(
-    {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
-_UPDATES = (
-    os.path.join("torch", "optim", "optimizer.py"),
-    os.path.join("torch", "nn", "utils", "clip_grad.py"),
-    os.path.join("torch", "amp", "grad_scaler.py"),
-    os.path.join("agent", "wraps", "steps.py"),
-)
-"""What a parameters' update is made of, between the backward pass and the step's end."""
-_MODULES = os.path.join("torch", "nn", "modules", "module.py")
-_CALLS = ("_call_impl", "_wrapped_call_impl", "__call__")
-"""Functions of that by which a model is called; others are none of a pass: ``state_dict``, ``parameters``."""
-_ENGINE = "_engine_run_backward"
-"""PyTorch's function around the engine, which calls hooks of the script's own, and nothing else of it, directly."""
-
-
-ScriptLine: TypeAlias = tuple[str, int]
-"""A line of the script's own code: its file, and its number."""
-_Call: TypeAlias = tuple[str, int]
-"""A function of the script's own that is under way: its file, and its first line."""
 
 
 class _Look(NamedTuple):
@@ -83,7 +62,7 @@ class _Look(NamedTuple):
     row: str
     seen_in: str
     """The row of the ledger meanwhile, of which ``row`` may be a part that is another's."""
-    own: tuple[tuple[_Call, int], ...]
+    own: tuple[tuple[ScriptCall, int], ...]
     """The script's functions under way and at which line each was, the innermost first; never empty."""
     inside: str
     """The function of a library that the innermost line waits for; empty where there is none."""
@@ -100,104 +79,6 @@ class _Look(NamedTuple):
         return file, line
 
 
-class _Kind(NamedTuple):
-    """What a function is to a look."""
-
-    is_own: bool
-    is_of_stash: bool
-    is_update: bool
-    """A part of a parameters' update."""
-    is_call: bool
-    """Of a module."""
-    is_engine: bool
-
-
-@cache
-def _kind_of(path: str, name: str) -> _Kind:
-    return _Kind(
-        is_own=is_own(path),
-        is_of_stash=path.startswith(str(_OWN)),
-        is_update=path.endswith(_UPDATES),
-        is_call=path.endswith(_MODULES) and name in _CALLS,
-        is_engine=name == _ENGINE,
-    )
-
-
-@dataclass
-class _Stack:
-    """What there is to see of a stack; the thread under it waits meanwhile."""
-
-    own: list[tuple[_Call, int]] = field(default_factory=list)
-    inside: str = ""
-    calls: list[tuple[int, FrameType]] = field(default_factory=list)
-    """Of modules, the innermost first: how many of ``own`` came before it, and its frame."""
-    updates: bool = False
-    """A parameters' update is under way."""
-    is_hooked: bool = False
-    """The engine calls a function of the script's own, outside an update."""
-    is_of_library: bool = False
-    """The script's innermost line waits for a module or an update."""
-
-    @classmethod
-    def walk(cls, frame: FrameType | None) -> _Stack:
-        """From the innermost ``frame`` on."""
-        self, is_callee_own = cls(), False
-        while frame is not None:
-            code = frame.f_code
-            kind = _kind_of(code.co_filename, code.co_name)
-            self.updates = self.updates or kind.is_update
-            if kind.is_own:
-                self.own.append(((code.co_filename, code.co_firstlineno), _line_of(frame)))
-            else:
-                if kind.is_call:
-                    self.calls.append((len(self.own), frame))
-                if not self.own:
-                    self.is_of_library = self.is_of_library or kind.is_call or kind.is_update
-                    if not (self.inside or kind.is_of_stash):
-                        self.inside = getattr(code, "co_qualname", code.co_name)
-                elif is_callee_own and kind.is_engine and not self.updates:
-                    self.is_hooked = True
-            is_callee_own = kind.is_own
-            frame = frame.f_back
-        return self
-
-
-class _CalledModules:
-    """Whether modules train. Parameters without gradients may change all the same: averages of a model that trains do,
-    and a critic's that is held while its generator steps; the least of them tells.
-    """
-
-    def __init__(self) -> None:
-        self._trained: dict[int, bool | None] = {}
-        """By a module's ``id``."""
-        self._frozen: dict[int, tuple[Any, Any]] = {}
-        """Of those that do not, a parameter and what it was when the module was first seen."""
-
-    def is_trained(self, module: Any) -> bool | None:
-        """``None`` of a module without parameters, as metrics and transforms are."""
-        key = id(module)
-        if key not in self._trained:
-            parameters = list(module.parameters())
-            self._trained[key] = (
-                any(one.requires_grad for one in parameters) if parameters else None
-            )
-            if self._trained[key] is False:
-                self._remember(key, parameters)
-        elif self._trained[key] is False:
-            parameter, before = self._frozen[key]
-            self._trained[key] = not bool((parameter == before).all())
-        return self._trained[key]
-
-    def _remember(self, key: int, parameters: list[Any]) -> None:
-        """Neither devices nor other ranks, which have shards of some kinds, are asked: those count as trained."""
-        plain = sys.modules["torch"].nn.Parameter
-        if any(type(one) is not plain or one.device.type != "cpu" for one in parameters):
-            self._trained[key] = True
-            return
-        least = min(parameters, key=lambda one: one.numel())
-        self._frozen[key] = least, least.detach().clone()
-
-
 class Places:
     """Looks at one ``thread``; ``row_now()`` is the row that it is in.
 
@@ -208,9 +89,9 @@ class Places:
         self._thread, self._row_now = thread, row_now
         self._looks: dict[_Look, float] = {}
         """Seconds that each stands for."""
-        self._model_lines: dict[_Call, int] = {}
+        self._model_lines: dict[ScriptCall, int] = {}
         """Of functions from which a model is called, through others too, the first line that does."""
-        self._backward_lines: dict[_Call, int] = {}
+        self._backward_lines: dict[ScriptCall, int] = {}
         """Of those from which gradients are computed, the last line that does."""
         self._switch_before: float | None = None
         """The script's own switch interval while its thread is looked at; ``None``: it is not."""
@@ -224,7 +105,7 @@ class Places:
         """By row, seconds for which looks held the interpreter, which the thread had to wait for."""
         self._mark: tuple[dict[_Look, float], dict[str, int], dict[str, float]] = ({}, {}, {})
         """Looks, how many at each row, and what those held, when the latest loop began."""
-        self._called = _CalledModules()
+        self._called = CalledModules()
         self.why_none = ""
 
     def start(self) -> None:
@@ -322,7 +203,7 @@ class Places:
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
-        stack = _Stack.walk(frame)
+        stack = ThreadStack.walk(frame)
         models, trains = self._find_model(stack.calls)
         if row == OPTIMIZER and models >= 0 and not stack.updates:
             row = FORWARD  # of another pass, whose gradients are added up
@@ -381,7 +262,7 @@ class Places:
 
         return known + self._relabel(FORWARD, hands_out, row=LOOP, prepares=True)
 
-    def _find_asking_lines(self) -> set[tuple[_Call, int]]:
+    def _find_asking_lines(self) -> set[tuple[ScriptCall, int]]:
         """Of the innermost function that all of a step was seen in, the lines that lead to the loader.
 
         Those that lead to gradients as well run whole steps, like ``trainer.train()``.
@@ -415,7 +296,7 @@ class Places:
         call, line = known
         return self._model_lines[call] <= line <= self._backward_lines.get(call, line)
 
-    def _find_model_caller(self, look: _Look) -> tuple[_Call, int] | None:
+    def _find_model_caller(self, look: _Look) -> tuple[ScriptCall, int] | None:
         """The innermost such function and the line it was at; ``None`` where there is none."""
         return next((known for known in look.own if known[0] in self._model_lines), None)
 
@@ -463,36 +344,3 @@ class Places:
             return ""
         (file, _), line = known
         return "" if (file, line) == look.place else f"{path_from_here(file)}:{line}"
-
-
-def place_of(place: ScriptLine) -> dict[str, Any]:
-    """Fields of ``LedgerPlace`` that a line has."""
-    file, line = place
-    text = linecache.getline(file, line).strip()[:_MOST_LETTERS]
-    return {"file": path_from_here(file), "line": line, "text": text}
-
-
-def own_line(frame: FrameType | None) -> ScriptLine | None:
-    """The innermost of the script's own lines; ``None`` of what it did not write."""
-    while frame is not None and not is_own(frame.f_code.co_filename):
-        frame = frame.f_back
-    return None if frame is None else (frame.f_code.co_filename, _line_of(frame))
-
-
-def _line_of(frame: FrameType) -> int:
-    """Some instructions are of no line: they are of the function's first one."""
-    line: int | None = frame.f_lineno
-    return frame.f_code.co_firstlineno if line is None else line
-
-
-@cache
-def is_own(path: str) -> bool:
-    """Whether a file is the script's, or of its project; what has no file is not."""
-    installed = path.startswith(_INSTALLED) or "site-packages" in path or "dist-packages" in path
-    return not (installed or path.startswith("<") or path.startswith(str(_OWN)))
-
-
-def path_from_here(path: str) -> str:
-    """A path as somebody in the job's folder would type it."""
-    here = os.path.join(os.getcwd(), "")
-    return path.removeprefix(here)

@@ -23,7 +23,7 @@ from stash.measure.agent.data.batches import count_samples
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.operators import OperatorCounter
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.agent.runner.stack_looks import is_own, path_from_here
+from stash.measure.agent.runner.thread_stack import is_own, path_from_here
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.agent.wraps.sharding import sharded
