@@ -383,6 +383,24 @@ def train(look):
     assert sum(seconds for (row, _), seconds in rows.items() if row == FORWARD) == 1.25
 
 
+def test_a_model_called_without_gradients_computes_where_the_pass_is_known_to_begin(
+    tmp_path: Path,
+) -> None:
+    """As the samples of a generator, or the aims of an older copy, in a step without a loader."""
+    script = """
+def train(look):
+    look("loop", 0.5)
+    older = Part()
+    older.forward = lambda given: given("loop", 1.0)
+    older(look)
+    look("forward", 0.25)
+"""
+    places = run(tmp_path, script)
+    assert places.move_to_forward(is_known=True) == 1.0
+    assert {row["row"]: row["seconds"] for row in places.rows() if row["line"] == 3} == {LOOP: 0.5}
+    assert not any(row["row"] == LOOP for row in places.rows() if row["line"] != 3)
+
+
 def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(
     tmp_path: Path,
 ) -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ class _Look(NamedTuple):
     """The function of a library that the innermost line waits for; empty where there is none."""
     models: int
     """So many of ``own`` are a model's; those behind them called it. 0 where no model is under way."""
+    is_in_model: bool = False
+    """A model is under way, whose functions may all be a library's."""
     prepares: bool = False
     """It works on a batch that the model has still to get."""
     is_frozen: bool = False
@@ -222,7 +225,13 @@ class Places:
         for call, line in own if row == BACKWARD else ():
             self._backward_lines[call] = max(line, self._backward_lines.get(call, line))
         look = _Look(
-            row, seen_in, tuple(own), stack.inside, max(0, models), is_frozen=trains is False
+            row,
+            seen_in,
+            tuple(own),
+            stack.inside,
+            max(0, models),
+            is_in_model=models >= 0,
+            is_frozen=trains is False,
         )
         self._add_look(look, seconds)
 
@@ -278,12 +287,11 @@ class Places:
     def move_to_forward(self, is_known: bool = False) -> float:
         """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``.
 
-        None where it ``is_known`` when that was: then looks have the right row.
+        Where it ``is_known`` when that was, those of models that were called before it without gradients.
         """
         self._relabel(LOOP, self._is_before_the_model, prepares=True)
-        if is_known:
-            return 0.0
-        return self._relabel(LOOP, self._is_of_a_pass, row=FORWARD)
+        is_moved = attrgetter("is_in_model") if is_known else self._is_of_a_pass
+        return self._relabel(LOOP, is_moved, row=FORWARD)
 
     def _is_before_the_model(self, look: _Look) -> bool:
         known = self._find_model_caller(look)
