@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -381,6 +382,16 @@ def train(look):
     rows = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
     assert rows[LOOP, 4] == 0.5
     assert sum(seconds for (row, _), seconds in rows.items() if row == FORWARD) == 1.25
+
+
+def test_a_stack_of_two_moments_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread returned while its frames were walked: what called the inner ones was at another line by then."""
+    places = Places(threading.get_ident(), lambda: LOOP)
+    here, inner = sys._getframe(), []
+    json.loads("0", parse_int=lambda _: inner.append(sys._getframe()))
+    for frames, is_seen in ((here, here), True), ((inner[0], here), False):
+        monkeypatch.setattr(stack_looks.private, "stack_of", lambda _, left=[*frames]: left.pop(0))
+        assert (places._read_stack() is not None) is is_seen
 
 
 def test_a_model_called_without_gradients_computes_where_the_pass_is_known_to_begin(

@@ -192,9 +192,9 @@ class Places:
                 sys.setswitchinterval(before)
             row = self._row_now()
             try:
-                frame = private.stack_of(self._thread)
-                if frame is not None:
-                    self.add(row, frame, min(now - last, _LONGEST))
+                stack = self._read_stack()
+                if stack is not None:
+                    self._add_stack(row, stack, min(now - last, _LONGEST))
             except Exception as error:  # of an interpreter that shows no frames
                 kind = type(error).__name__
                 self.why_none = f"stacks of the training thread could not be read ({kind})"
@@ -204,9 +204,20 @@ class Places:
             last = now
             self.held[row] += time.perf_counter() - now
 
+    def _read_stack(self) -> ThreadStack | None:
+        """The thread's; ``None`` if it went on meanwhile: the outer functions are of another moment than the inner."""
+        frame = private.stack_of(self._thread)
+        if frame is None:
+            return None
+        instruction, stack = frame.f_lasti, ThreadStack.walk(frame)
+        is_still_there = private.stack_of(self._thread) is frame and frame.f_lasti == instruction
+        return stack if is_still_there else None
+
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
-        stack = ThreadStack.walk(frame)
+        self._add_stack(row, ThreadStack.walk(frame), seconds)
+
+    def _add_stack(self, row: str, stack: ThreadStack, seconds: float) -> None:
         models, trains = self._find_model(stack.calls)
         if row == OPTIMIZER and models >= 0 and not stack.updates:
             row = FORWARD  # of another pass, whose gradients are added up
@@ -267,7 +278,7 @@ class Places:
 
         def hands_out(look: _Look) -> bool:
             """Whether it works on a batch below a line that ``asked`` for it, as generators around a loader do."""
-            return not look.models and not asked.isdisjoint(look.own[1:])
+            return not look.is_in_model and not asked.isdisjoint(look.own[1:])
 
         return known + self._relabel(FORWARD, hands_out, row=LOOP, prepares=True)
 
@@ -295,7 +306,7 @@ class Places:
 
     def _is_before_the_model(self, look: _Look) -> bool:
         known = self._find_model_caller(look)
-        return known is not None and not look.models and known[1] < self._model_lines[known[0]]
+        return known is not None and not look.is_in_model and known[1] < self._model_lines[known[0]]
 
     def _is_of_a_pass(self, look: _Look) -> bool:
         known = self._find_model_caller(look)
