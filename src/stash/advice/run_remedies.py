@@ -60,7 +60,7 @@ _METRIC = re.compile(
 _WORKERS_WAITED_FOR = re.compile(r"select|poll|recv")
 """What the training thread is inside while it waits for a worker's first batch."""
 _LOG = re.compile(
-    r"(?<![a-z])(?<!torch\.)(?<!math\.)(?<!np\.)log(?!it|_?soft|_?sum|_?sig|_?prob|1p|2|10)"  # no logarithm
+    r"(?<![a-z])(?<!torch\.)(?<!math\.)(?<!np\.)log(?!it|_?soft|_?sumexp|_?sig|_?prob|1p|2|10|\(\))"  # no logarithm
     r"|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot",
     re.I,
 )

@@ -401,7 +401,10 @@ def _no_more_than_contains_it(
 
 
 def _without_work_of_stash(rows: Sequence[RunRow], missed: float) -> list[RunRow]:
-    """The same, but of the loop's own code ``missed`` seconds are Stash's; all of it may be."""
+    """The same, but of the loop's own code ``missed`` seconds are Stash's; all of it may be.
+
+    Compute has lost them with the rest of that code: measured steps contain as much.
+    """
 
     def change(row: RunRow) -> RunRow | None:
         if row.name != LOOP or row.time is None:

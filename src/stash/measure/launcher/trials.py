@@ -108,6 +108,8 @@ class Trials:
         """
         most, bare = steps or self._most_steps, steps is None and self._bare
         found = self._launch_trial(settings, variables, seconds, most, bare)
+        if steps is None and found.steps >= _FEW_STEPS:
+            return found  # of a loop that counts steps, if it is short
         if found.short and not self._endless and found.failure is None:
             self._endless = True  # its own epochs are too short to be measured in
             found = self._launch_trial(settings, variables, seconds, most, bare)

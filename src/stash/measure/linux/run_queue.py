@@ -169,15 +169,23 @@ def sum_processes(numbers: Iterable[int]) -> ScheduledSeconds:
     return ScheduledSeconds(ran * 1e-9, delayed * 1e-9)
 
 
+def list_others() -> list[threading.Thread]:
+    """Python's threads but the calling one, and Stash's own."""
+    own = threading.current_thread()
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread is not own and not thread.name.startswith("stash")
+    ]
+
+
 def seconds_of_threads() -> dict[threading.Thread, float]:
-    """Seconds on a core so far of each Python thread but the calling one, and Stash's own."""
+    """Seconds on a core so far of each of these, as far as the kernel says."""
     found = {}
-    for thread in threading.enumerate():
-        is_own = thread.name.startswith("stash") or thread is threading.current_thread()
+    for thread in list_others():
         with suppress(OSError, ValueError, IndexError):
             words = Path(f"{_TASKS}/{thread.native_id}/schedstat").read_text().split()
-            if not is_own:
-                found[thread] = int(words[0]) * 1e-9
+            found[thread] = int(words[0]) * 1e-9
     return found
 
 

@@ -64,3 +64,17 @@ def test_a_loop_of_few_steps_is_timed_in_so_many_from_then_on(monkeypatch):
     job.run_trial({}, {}, 4.0)
     job.run_trial({}, {}, 4.0, steps=200)  # what is recorded is compared step by step
     assert asked[3:] == [(20, True), (200, True)]
+
+
+def test_a_loop_that_counts_steps_and_ends_after_enough_of_them_keeps_its_epochs(monkeypatch):
+    """A faster loader is through its 300 steps before the trial's seconds are over."""
+    asked = []
+
+    def launch(self, settings, variables, seconds, steps, bare=False):
+        asked.append(self._endless)
+        return TrialRun(0.01, steps=150, short=True)
+
+    monkeypatch.setattr(Trials, "_launch_trial", launch)
+    job = Trials(SimpleNamespace(measurement=None, folder_lock=None))
+    assert job.run_trial({}, {}, 4.0).steps == 150
+    assert asked == [False]

@@ -7,6 +7,7 @@ packages are what that line waits for. What the line is doing for the job, its r
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -98,6 +99,9 @@ class Places:
         """Of those from which gradients are computed, the last line that does."""
         self._switch_before: float | None = None
         """The script's own switch interval while its thread is looked at; ``None``: it is not."""
+        self._turn = _SWITCH
+        """The interval between looks."""
+        os.register_at_fork(after_in_child=self.stop)
         self.before_update = 0.0
         """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
         self.in_hooks = 0.0
@@ -112,7 +116,7 @@ class Places:
         self.why_none = ""
 
     def start(self) -> None:
-        """Begin to look; a second call goes on."""
+        """Begin to look, on the training thread; a second call goes on."""
         if self._switch_before is None:
             self._switch_before = sys.getswitchinterval()
             self.shorten_turns()
@@ -123,11 +127,12 @@ class Places:
         before = self._switch_before
         if before is None:
             return
-        enough = _WORKING * time.process_time()
-        if all(seconds < enough for seconds in run_queue.seconds_of_threads().values()):
-            sys.setswitchinterval(min(_SWITCH, before))
-        elif sys.getswitchinterval() <= _SWITCH:
-            sys.setswitchinterval(before)
+        seconds, enough = run_queue.seconds_of_threads(), _WORKING * time.thread_time()
+        works = any(seconds.get(thread, enough) >= enough for thread in run_queue.list_others())
+        self._turn = before if works else min(_SWITCH, before)
+        if works and sys.getswitchinterval() > _SWITCH:
+            return  # the script's own
+        sys.setswitchinterval(self._turn)
 
     def stop(self) -> None:
         before, self._switch_before = self._switch_before, None
@@ -190,41 +195,43 @@ class Places:
             is_short = sys.getswitchinterval() <= _SWITCH
             if is_short:  # taking turns within a look costs the thread more than the look
                 sys.setswitchinterval(before)
-            row = self._row_now()
             try:
-                stack = self._read_stack()
-                if stack is not None:
-                    self._add_stack(row, stack, min(now - last, _LONGEST))
+                row = self._look(self._row_now(), min(now - last, _LONGEST))
             except Exception as error:  # of an interpreter that shows no frames
                 kind = type(error).__name__
                 self.why_none = f"stacks of the training thread could not be read ({kind})"
                 return
-            if is_short and self._switch_before is not None:
-                sys.setswitchinterval(min(_SWITCH, before))
+            if is_short:
+                sys.setswitchinterval(self._turn)
+                if self._switch_before is None:  # it was to stop meanwhile
+                    sys.setswitchinterval(before)
             last = now
             self.held[row] += time.perf_counter() - now
 
-    def _read_stack(self) -> ThreadStack | None:
-        """The thread's; ``None`` if it went on meanwhile: the outer functions are of another moment than the inner."""
+    def _look(self, row: str, seconds: float) -> str:
+        """Look at the thread in a row; the value is the row that this counts for.
+
+        If it went on meanwhile, its outer functions are of another moment than the inner ones, and count for nothing.
+        """
         frame = private.stack_of(self._thread)
         if frame is None:
-            return None
+            return row
         instruction, stack = frame.f_lasti, ThreadStack.walk(frame)
         is_still_there = private.stack_of(self._thread) is frame and frame.f_lasti == instruction
-        return stack if is_still_there else None
+        return self._add_stack(row, stack, seconds) if is_still_there else row
 
     def add(self, row: str, frame: FrameType | None, seconds: float) -> None:
         """The thread was seen in ``frame`` for ``seconds`` of a row."""
         self._add_stack(row, ThreadStack.walk(frame), seconds)
 
-    def _add_stack(self, row: str, stack: ThreadStack, seconds: float) -> None:
+    def _add_stack(self, row: str, stack: ThreadStack, seconds: float) -> str:
         models, trains = self._find_model(stack.calls)
         if row == OPTIMIZER and models >= 0 and not stack.updates:
             row = FORWARD  # of another pass, whose gradients are added up
         self._seen[row].append(seconds)
         own, seen_in = stack.own, row
         if not own or (stack.is_of_library and row == COLLECTIVE):
-            return  # the last is the model's own exchange, as of shards
+            return seen_in  # the last is the model's own exchange, as of shards
         if row == OPTIMIZER and not stack.updates:
             row = LOOP
             self.before_update += seconds
@@ -245,6 +252,7 @@ class Places:
             is_frozen=trains is False,
         )
         self._add_look(look, seconds)
+        return seen_in
 
     def _find_model(self, calls: list[tuple[int, FrameType]]) -> tuple[int, bool | None]:
         """So many of the script's functions are the model's that the outermost call is of, and whether it trains.

@@ -29,7 +29,7 @@ _UPDATES = (
 )
 """What a parameters' update is made of, between the backward pass and the step's end."""
 _MODULES = os.path.join("torch", "nn", "modules", "module.py")
-_CALLS = ("_call_impl", "_wrapped_call_impl", "__call__")
+_CALLS = ("_call_impl", "_wrapped_call_impl")
 """Functions of that by which a model is called; others are none of a pass: ``state_dict``, ``parameters``."""
 _ENGINE = "_engine_run_backward"
 """PyTorch's function around the engine, which calls hooks of the script's own, and nothing else of it, directly."""
