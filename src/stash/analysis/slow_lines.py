@@ -184,10 +184,10 @@ def find_slow_lines(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
     found = []
     every = [place for ledger in ledgers for place in ledger.places]
     asks: dict[tuple[str, int], float] = {}
-    for each in every:
-        if each.row == INPUT:
-            line = each.file, each.line
-            asks[line] = max(each.seconds, asks.get(line, 0.0))
+    for waiting in every:
+        if waiting.row == INPUT:
+            line = waiting.file, waiting.line
+            asks[line] = max(waiting.seconds, asks.get(line, 0.0))
     for name in dict.fromkeys(place.row for place in every):
         ledger = max(ledgers, key=lambda one: (one.timed_seconds_of(name), one.seconds_of(name)))
         times = ledger.times_in_steps(name)
