@@ -103,14 +103,14 @@ def test_what_turns_showed_is_proven_first_where_time_is_short():
     job = Job(lambda on: 0.1 - 0.05 * ("workers=2" in on))
     turns = play_turns(job, (0.1, 0.051, 0.1), (0.1, 0.05, 0.101), (0.1, 0.05, 0.1))
     others = [change(name, joins=True) for name in ("bucket", "fused")]
-    search = search_job(job, *others, *workers(2, 4), within=20 + 6.5 * LAUNCH, turns=turns)
+    search = search_job(job, *others, *workers(2, 4), within=20 + 7 * LAUNCH, turns=turns)
     assert standing(search) == {
         "workers=2": "kept",
         "workers=4": "no difference",
         "bucket": "left out",
         "fused": "left out",
     }
-    assert job.now <= LAUNCH + 20 + 6.5 * LAUNCH
+    assert job.now <= LAUNCH + 20 + 7 * LAUNCH
 
 
 @pytest.mark.parametrize(("saves", "stands"), [(0.04, "kept"), (0.004, "unproven")])
