@@ -13,6 +13,7 @@ from stash.core.formatting import join_names
 from stash.core.intervals import Interval
 from stash.core.units import format_bytes, format_count, format_minutes
 from stash.fix.decision import ARMS, LOOKS, SCREENED, is_proven
+from stash.fix.search_state import LARGE
 from stash.report.profile_contract import job_words
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -81,13 +82,18 @@ def _verdict(fix: Fix) -> str:
     sure = [
         each.text
         for each in fix.tried
-        if each.why and each.standing in _UNDECIDED and is_proven(each.saves)
+        if each.why and each.standing in _UNDECIDED and _looked_faster(each, fix.step_seconds)
     ]
     if sure:
         return f"{nothing}, but {join_names(sure)} looked faster at first. To decide: `{_again(fix, longer=True)}`"
     if any(each.why.startswith("no time") for each in fix.tried):
         return f"{nothing}, and some were not tried for lack of time. To try them: `{_again(fix, longer=True)}`"
     return f"{nothing}: leave it as it is."
+
+
+def _looked_faster(each: Tried, step: float) -> bool:
+    """Beyond noise, or by so much that one launch tells."""
+    return is_proven(each.saves) or (each.saves is not None and each.saves.value >= LARGE * step)
 
 
 def _again(fix: Fix, longer: bool = False) -> str:

@@ -93,7 +93,7 @@ def _settle_rest(search: Search, untried: str, unproven: str) -> None:
     """In the middle: what the last look has shown stands, the rest does not."""
     if not all(each.standing == "kept" for each in search.find_candidates(search.final.kept)):
         search.conclude(kept=(), together=None)
-    for each in _list_open(search):
+    for each in [one for one in search.candidates.values() if one.is_open]:
         search.settle(
             [each.name], *(("left out", untried) if each.saves is None else ("unproven", unproven))
         )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from searches import LAUNCH, Job, change, play_turns, search_job, standing, workers
 
+from stash.fix.search_state import NO_PROOF
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
@@ -245,6 +246,16 @@ def test_what_saves_most_by_forecast_and_nothing_else_removes_is_launched_before
     search = search_job(job, *workers(1, 2, forecast=0.09), keep, within=9.5 * LAUNCH, turns=turns)
     assert job.launched[1] == {"persistent"}
     assert standing(search)["persistent"] == "kept"
+
+
+def test_what_leads_and_could_not_be_proven_in_time_is_said_to_have_no_proof():
+    # GIVEN time for both launches of screening and two rounds of the final comparison
+    job = Job(lambda names: 0.1 - 0.06 * ("persistent" in names))
+    keep = change("persistent", forecast=0.06, joins=True, leads=True)
+    search = search_job(job, keep, within=4.5 * LAUNCH)
+    found = search.candidates["persistent"]
+    assert (found.standing, found.why) == ("unproven", NO_PROOF)
+    assert found.saves.value == pytest.approx(0.06, rel=0.1)
 
 
 def test_what_leads_but_saves_nothing_is_no_more_than_any_other():
