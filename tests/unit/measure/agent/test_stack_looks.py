@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -562,3 +565,24 @@ def test_the_interpreter_changes_hands_sooner_only_while_it_is_looked_and_no_thr
     assert sys.getswitchinterval() == before
     places.stop()
     assert sys.getswitchinterval() == before
+
+
+def test_a_fork_has_the_scripts_interval_and_what_looks_no_more_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A watch of days looks again at every alert."""
+    monkeypatch.setattr(stack_looks.run_queue, "list_others", list)
+    before = sys.getswitchinterval()
+    places = Places(threading.get_ident(), lambda: LOOP)
+    places.start()
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(int(sys.getswitchinterval() != before))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert sys.getswitchinterval() < before
+    finally:
+        places.stop()
+    unused = weakref.ref(Places(threading.get_ident(), lambda: LOOP))
+    gc.collect()
+    assert unused() is None

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -101,7 +102,7 @@ class Places:
         """The script's own switch interval while its thread is looked at; ``None``: it is not."""
         self._turn = _SWITCH
         """The interval between looks."""
-        os.register_at_fork(after_in_child=self.stop)
+        _there.add(self)
         self.before_update = 0.0
         """Seconds of rows ``optimizer`` in which none worked: the script's own lines after the backward pass."""
         self.in_hooks = 0.0
@@ -371,3 +372,15 @@ class Places:
             return ""
         (file, _), line = known
         return "" if (file, line) == look.place else f"{path_from_here(file)}:{line}"
+
+
+_there: weakref.WeakSet[Places] = weakref.WeakSet()
+"""Of this process: a fork inherits the switch interval, and not the thread that looks."""
+
+
+def _stop_in_child() -> None:
+    for places in [*_there]:
+        places.stop()
+
+
+os.register_at_fork(after_in_child=_stop_in_child)
