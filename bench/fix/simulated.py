@@ -21,8 +21,8 @@ from stash.fix.search_state import begin_search, run_search
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
 
-STEP, _BLOCK = 0.1, 1.2
-"""Seconds of a step as typed but for its loader, and of a block of a launch in which settings take turns."""
+STEP, _BLOCK, _BLOCK_STEPS = 0.1, 1.2, 16
+"""Seconds of a step as typed but for its loader; of a block of a launch in which settings take turns, and its steps."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ KINDS: Mapping[str, Kind] = {
     "starts slowly": Kind(_IDLE | {"fused": 0.02}, loader=0.2, start=35.0),
     "starts very slowly": Kind(_IDLE | {"fused": 0.02}, loader=0.25, start=55.0, noise=0.02),
     "little time": Kind(_IDLE | {"bucket=25": 0.03, "persistent": 0.02}, 0.15, budget=120.0),
+    "slow steps": Kind(_IDLE, loader=2.0, start=8.0),
     "noisy": Kind(_IDLE | {"fused": 0.02, "bucket=25": 0.03}, noise=0.04),
 }
 _JOINS = ("bucket_view", "set_to_none", "fused", "find_unused", "item", "waits", "persistent")
@@ -136,7 +137,8 @@ class PlayedJob:
         arms = [{each.name for each in stays} | {*rung.get("flags", ())} for rung in rungs]
         for arm, rung in zip(arms, rungs, strict=True):
             arm |= {f"workers={n}" for n in rung.get("loader", {}).values()}
-        seconds = self.kind.start + _BLOCK * rounds * len(arms)
+        block = sum(max(_BLOCK, _BLOCK_STEPS * true_step(self.kind, arm)) for arm in arms)
+        seconds = self.kind.start + rounds * block
         self.now += seconds
         share = self.kind.noise / 2
         rows = [

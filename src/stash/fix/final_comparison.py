@@ -32,7 +32,7 @@ from stash.fix.training_proof import judge_training
 PROVEN_STEPS = 200
 """Of which losses are compared at the end."""
 _LATER = 1.15
-"""Times the mean of the launches so far, of those to come: the script as typed takes longer than others."""
+"""Times what launches took so far, of those to come."""
 
 
 def prove_changes(search: Search, chosen: Arm) -> Stage:
@@ -43,10 +43,11 @@ def prove_changes(search: Search, chosen: Arm) -> Stage:
     chosen = tuple(each.name for each in found)
     seemed = found[0].saved_seconds >= LARGE * search.typed
     rows, unproven = yield from _compare_arms(search, chosen, seemed)
-    if not unproven or any(
-        _keep_alternative(search, arm, rows) for arm in _list_alternatives(chosen, unproven, rows)
-    ):
+    if not unproven:
         return
+    for arm in _list_alternatives(chosen, unproven, rows):
+        if (yield from _keep_alternative(search, arm, rows)):
+            return
     why = NO_PROOF if search.final.in_turns else f"not shown in {search.final.rounds} rounds"
     open_ones = [name for name in chosen if search.candidates[name].is_open]
     search.settle(open_ones, "unproven", why)
@@ -72,12 +73,17 @@ def rungs_of(search: Search, chosen: Arm) -> dict[Arm, Mapping[str, Any]]:
 
 def proof_seconds(search: Search, chosen: Arm) -> float:
     """What a comparison of these takes: by launches if there is time for that, else by turns of one if it can."""
-    launched = _LATER * LOOKS[0] * len(list_arms(chosen)) * search.budget.launch
+    launched = _LATER * rounds_seconds(search, chosen)
     rungs = rungs_of(search, chosen)
     if not rungs or search.budget.left >= launched:
         return launched
     unknown = search.budget.launch if frozenset(chosen) not in search.proofs else 0.0
     return unknown + search.budget.turns_seconds(rungs.values())
+
+
+def rounds_seconds(search: Search, chosen: Arm, rounds: int = LOOKS[0]) -> float:
+    """What so many rounds take in which these are launched with all that they are compared with."""
+    return rounds * sum(map(search.launch_seconds, list_arms(chosen)))
 
 
 def has_room_to_prove(search: Search, chosen: Arm) -> bool:
@@ -91,14 +97,15 @@ def _compare_arms(search: Search, chosen: Arm, seemed: bool) -> Stage:
     """
     arms = list_arms(chosen)
     rows: list[dict[Arm, float]] = []
-    if not search.budget.has_room(LOOKS[0] * len(arms)):
+    if search.budget.left < rounds_seconds(search, chosen):
         return (yield from _compare_in_turns(search, chosen))
     unproven = chosen
     for look in LOOKS:
         together = search.final.together
         seems = together is not None and together.value > WORTH * search.typed
         may_be = seems or (seemed and len(rows) == LOOKS[0])
-        if rows and not (may_be and search.budget.has_room((look - len(rows)) * len(arms))):
+        needed = rounds_seconds(search, chosen, look - len(rows))
+        if rows and not (may_be and search.budget.left >= needed):
             break
         for number in range(len(rows), look):
             for arm in arms if number % 2 == 0 else arms[::-1]:
@@ -181,13 +188,17 @@ def _list_alternatives(chosen: Arm, unproven: Arm, rows: Sequence[Round]) -> lis
     return sorted(fit, key=lambda arm: fmean(row[arm] for row in rows))
 
 
-def _keep_alternative(search: Search, arm: Arm, rows: Sequence[Round]) -> bool:
-    """Keep such an arm, if the same rounds show that it is faster."""
-    if frozenset(arm) not in search.proofs:
-        return False
+def _keep_alternative(search: Search, arm: Arm, rows: Sequence[Round]) -> Stage:
+    """Keep such an arm, if the same rounds show that it is faster, and a launch what it trains; whether it is kept."""
     chosen = search.final.kept
     together = search.estimate_saving(TYPED, arm, _rate_of(chosen, rows), rows)
     if not is_proven(together, _least_saving(search)):
+        return False
+    # turns do not show what is trained
+    is_known = frozenset(arm) in search.proofs
+    if not is_known and not search.budget.has_room(1):
+        return False
+    if not is_known and (yield from launch(search, "combining", 0, arm)):
         return False
     search.conclude(kept=arm, together=together, after_seconds=fmean(row[arm] for row in rows))
     search.settle(arm, "kept")

@@ -213,6 +213,17 @@ class Search:
             self.budget, left=outcome.left, launches=(*self.budget.launches, *took)
         )
 
+    def launch_seconds(self, arm: Arm) -> float:
+        """Seconds of a launch with these changes: what such launches took, else what all did."""
+        own = [
+            each.elapsed_seconds
+            for each in self.launches
+            if each.changes == arm
+            and each.elapsed_seconds
+            and each.stage not in ("turns", "filling")
+        ]
+        return fmean(own) if own else self.budget.launch
+
     def describe_arm(self, arm: Arm) -> str:
         """What a launch with these changes has."""
         changes = [each.change.new_value for each in self.find_candidates(arm)]

@@ -1,8 +1,12 @@
 """What the final comparison shows, how long it goes on, and what it does to what only looked good."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from searches import LAUNCH, Job, change, play_turns, search_job, standing, workers
+from searches import LAUNCH, Job, change, flags, play_turns, search_job, standing, workers
+
+from stash.measure.launcher.trials import TrialRun
 
 
 def test_what_is_shown_alone_is_kept_though_another_spoils_both():
@@ -124,3 +128,40 @@ def test_two_that_train_something_else_only_together_are_no_failure_either():
 
     search = search_job(Both(lambda names: 0.1 - 0.02 * len(names)), change("a"), change("b"))
     assert sorted(standing(search).values()) == ["kept", "other training"]
+
+
+def test_time_for_a_proof_is_reckoned_by_what_each_launch_took():
+    """The script as typed starts its workers anew in each epoch, and takes four times as long as without."""
+
+    class Restarting(Job):
+        def run(self, changes, steps=None):
+            found = super().run(changes, steps)
+            self.now += 0 if changes else 3 * LAUNCH
+            return replace(found, elapsed_seconds=LAUNCH * (1 if changes else 4))
+
+    job = Restarting(lambda names: 0.1 - 0.05 * ("kept" in names))
+    idle = [change(f"idle{number}") for number in range(8)]
+    search = search_job(job, change("kept", leads=True, forecast=0.05), *idle, within=24 * LAUNCH)
+    # THEN what was to be tried beside it gave its time to three rounds of both
+    assert standing(search)["kept"] == "kept"
+    assert search.final.rounds == 3
+
+
+def test_what_turns_show_without_the_others_is_launched_once_and_kept():
+    # GIVEN two settings that take turns, one of which adds nothing in the second such launch, which compares
+    job = Job(lambda names: 0.1 - 0.03 * ("good" in names))
+    asked = []
+
+    def turns(rungs, rounds, stays):
+        job.now += LAUNCH
+        asked.append(rungs)
+        minor = 0.004 if len(asked) == 1 else 0.0
+        on = [rung.get("flags", {}) for rung in rungs]
+        row = [0.1 - 0.03 * ("good" in each) - minor * ("minor" in each) for each in on]
+        return [dict(enumerate(row))] * rounds, TrialRun(None)
+
+    search = search_job(job, *flags("good", "minor"), within=8 * LAUNCH, turns=turns)
+    # THEN the other is kept, as a launch of it alone shows what it trains
+    assert search.final.in_turns
+    assert search.final.kept == ("good",)
+    assert job.launched[-1] == {"good"}
