@@ -67,6 +67,8 @@ def rungs_of(search: Search, chosen: Arm) -> dict[Arm, Mapping[str, Any]]:
         settings = switchable_settings(search.changes_of(arm))
         if settings is None or not search.takes_turns:
             return {}
+        if "loader" in settings and not search.switches_loader:
+            return {}
         rungs[arm] = settings
     return rungs
 

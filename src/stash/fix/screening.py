@@ -174,6 +174,7 @@ def _take_turns(search: Search, wanted: Sequence[Candidate]) -> Stage:
     if (
         len(rows) < TURNS
     ):  # one broke the job, or the loader cannot be switched: the others once more
+        search.switches_loader = not any(map(_sets_loader, turns))
         others = [each for each in turns if _sets_loader(each) == failed]
         if len(others) < len(turns):
             yield from _take_turns(search, others)

@@ -130,6 +130,8 @@ class Search:
     base: Arm = TYPED
     """What changes are compared with: it was launched."""
     final: Final = field(default_factory=Final)
+    switches_loader: bool = True
+    """Until a launch in which loaders' settings were to take turns showed nothing."""
     own: float | None = None
     """How far losses of two launches as typed are apart."""
 

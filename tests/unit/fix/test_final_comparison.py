@@ -165,3 +165,12 @@ def test_what_turns_show_without_the_others_is_launched_once_and_kept():
     assert search.final.in_turns
     assert search.final.kept == ("good",)
     assert job.launched[-1] == {"good"}
+
+
+def test_a_loader_that_could_not_be_switched_is_compared_by_launches():
+    # GIVEN a loader whose settings never take turns, and time for three rounds of launches with its best one
+    job = Job(lambda names: 0.1 - 0.05 * ("workers=2" in names))
+    turns = play_turns(job, takes=LAUNCH)
+    search = search_job(job, *workers(2, 4), *flags("idle"), within=14 * LAUNCH, turns=turns)
+    assert search.final.kept == ("workers=2",)
+    assert not search.final.in_turns
