@@ -141,7 +141,7 @@ def test_two_that_train_something_else_only_together_are_no_failure_either():
 
 
 def test_time_for_a_proof_is_reckoned_by_what_each_launch_took():
-    """The script as typed starts its workers anew in each epoch, and takes four times as long as without."""
+    """The script as typed starts its workers again in each epoch, and takes four times as long as without."""
 
     class Restarting(Job):
         def run(self, changes, steps=None):
