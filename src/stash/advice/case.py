@@ -86,7 +86,7 @@ class Remedy:
     cost: str | None = None
     """What else changes, where the job's result may: a clause."""
     name: str = ""
-    """What programs know it by, where one has to (``bench/remedies.py``); texts change."""
+    """What programs know it by, where one has to; texts change."""
     first: bool = False
     """To be tried before others, even of those that save more."""
     asks: Alteration | None = None
