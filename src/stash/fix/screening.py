@@ -174,7 +174,9 @@ def _take_turns(search: Search, wanted: Sequence[Candidate]) -> Stage:
     if (
         len(rows) < TURNS
     ):  # one broke the job, or the loader cannot be switched: the others once more
-        search.switches_loader = not any(map(_sets_loader, turns))
+        loaders = [each for each in turns if _sets_loader(each)]
+        if loaders and not rows and (loaders == turns or not failed):
+            search.switches_loader = False
         others = [each for each in turns if _sets_loader(each) == failed]
         if len(others) < len(turns):
             yield from _take_turns(search, others)

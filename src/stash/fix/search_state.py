@@ -215,16 +215,19 @@ class Search:
             self.budget, left=outcome.left, launches=(*self.budget.launches, *took)
         )
 
-    def launch_seconds(self, arm: Arm) -> float:
-        """Seconds of a launch with these changes: what such launches took, else what all did."""
-        own = [
+    def list_launch_seconds(self, arm: Arm) -> list[float]:
+        """What each launch with these changes took, turns and such that prepare samples left out."""
+        return [
             each.elapsed_seconds
             for each in self.launches
             if each.changes == arm
             and each.elapsed_seconds
             and each.stage not in ("turns", "filling")
         ]
-        return fmean(own) if own else self.budget.launch
+
+    def launch_seconds(self, arm: Arm) -> float:
+        """Seconds of a launch with these changes: what such launches took, else what all did."""
+        return fmean(self.list_launch_seconds(arm) or [self.budget.launch])
 
     def describe_arm(self, arm: Arm) -> str:
         """What a launch with these changes has."""
@@ -276,12 +279,8 @@ def launch(search: Search, stage: SearchStage, number: int, arm: Arm) -> Stage:
     """
     filled = {name for each in search.launches if each.stage == "filling" for name in each.changes}
     is_fresh = any(each.fills and each.name not in filled for each in search.changes_of(arm))
-    own = [
-        each.elapsed_seconds
-        for each in search.launches
-        if each.changes == arm and each.stage != "turns"
-    ]
-    if search.budget.left < (2 if is_fresh else 1) * max(search.budget.launch, *own, 0.0):
+    longest = max([search.budget.launch, *search.list_launch_seconds(arm)])
+    if search.budget.left < (2 if is_fresh else 1) * longest:
         raise OutOfTimeError
     action = StartScript(f"{_DOING[stage]} {search.describe_arm(arm)}", search.changes_of(arm))
     if is_fresh:

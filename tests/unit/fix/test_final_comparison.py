@@ -177,16 +177,18 @@ def test_what_turns_show_without_the_others_is_launched_once_and_kept():
     assert job.launched[-1] == {"good"}
 
 
-def test_a_loader_that_could_not_be_switched_is_compared_by_launches():
-    # GIVEN a loader whose settings never take turns, beside a flag that does, and too little time for all by launches
+@pytest.mark.parametrize("flags_switch", [True, False])
+def test_a_loader_that_could_not_be_switched_is_compared_by_launches(flags_switch):
+    # GIVEN a loader whose settings never take turns, flags that may, and too little time for all by launches
     job = Job(lambda names: 0.1 - 0.05 * ("workers=2" in names) - 0.02 * ("also" in names))
     one = one_launch(job)
 
     def turns(rungs, rounds, stays):
         rows, trial = one(rungs, rounds, stays)
-        return ([] if any("loader" in rung for rung in rungs) else rows), trial
+        has_loader = any("loader" in rung for rung in rungs)
+        return (rows if flags_switch and not has_loader else []), trial
 
-    changes = (*workers(2, 4), *flags("also"))
+    changes = (*workers(2, 4), *flags("also", "idle"))
     search = search_job(job, *changes, within=14 * LAUNCH, turns=turns)
     # THEN the time is not kept for turns that would show nothing
     assert "workers=2" in search.final.kept
