@@ -24,6 +24,8 @@ from stash.predict.pipeline import USABLE
 
 MANY_TENSORS = 32
 """In a batch, from which handing them over one by one is worth a sentence."""
+MANY_ARRAY_BYTES = 4e6
+"""In a batch, from which pickling them is worth a sentence."""
 SMALL_FILE = 256e3
 _RARE = 0.25
 """Of all batches: if more are slow, slow is what they are."""
@@ -53,6 +55,7 @@ def prep_remedies(case: Case) -> Iterator[Remedy]:
         yield from _sampler_remedies(case, loader)
         yield from _order_remedies(case)
         yield from _thread_remedies(case, loader)
+        yield from _array_remedies(loader)
         yield from _tensor_remedies(case, loader)
         yield from _share_remedies(case, loader)
         yield from _worker_remedies(case, loader)
@@ -175,6 +178,16 @@ def _thread_remedies(case: Case, loader: Loader) -> Iterator[Remedy]:
             f"{loader.workers} workers with {threads:.0f} threads each share {cores:g} cores with training"
         )
         yield Remedy(text, name="worker-threads", knob="worker_threads", first=True)
+
+
+def _array_remedies(loader: Loader) -> Iterator[Remedy]:
+    size = loader.array_bytes_per_batch or 0.0
+    if loader.workers and size >= MANY_ARRAY_BYTES:
+        text = (
+            "Return tensors from collate_fn (`torch.from_numpy`), which go over in shared memory: now workers pickle "
+            f"{format_bytes(size)} of arrays a batch, and the training process reads them through a pipe and unpickles them"
+        )
+        yield Remedy(text, name="arrays", first=True)
 
 
 def _tensor_remedies(case: Case, loader: Loader) -> Iterator[Remedy]:

@@ -200,7 +200,7 @@ def _compute_on_cpus(case: Case) -> Iterator[Remedy]:
     yield from _parametrized_weights(case)
     yield from _logs_in_passes(case)
     yield from list(_small_operations(case)) or _own_computing(case)
-    if not any(_fewer_threads(case)):
+    if not any(_fewer_threads(case)) and (cores is None or cores > 1):
         known = f" ({cores:g} cores per rank here)" if cores is not None else ""
         threads = f"Try another number of threads per rank, `torch.set_num_threads`{known}"
         yield Remedy(threads, knob="threads")
@@ -279,7 +279,8 @@ def _own_computing(case: Case) -> Iterator[Remedy]:
         does = f"{lines[0].where} cheaper, which {near}takes {took} of each"
         text = (
             f"Make {does} step: whole tensors or arrays instead of loops in Python, compiled code (Numba, C++), fewer or "
-            "smaller pieces; or do it beforehand, in the loader's workers, if it needs no gradients"
+            "smaller pieces; or do it once, if it gives the same each time, or in the loader's workers, if it needs no "
+            "gradients"
         )
         if lines[0].row == OPTIMIZER:
             text = (

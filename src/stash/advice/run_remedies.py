@@ -34,6 +34,8 @@ SELDOM = 10
 """Steps of which one does what all did."""
 _SEVERAL = 2
 """So many places near each other are one loop in Python."""
+_CALLS = 2
+"""Of one collective in a step, from which one call could do what they do."""
 _SELDOM_SAVES = 1 - 1 / SELDOM
 _FEW_STEPS = 2
 """Of an epoch: no loop over a loader ends so soon, but one that asks for a single batch."""
@@ -286,10 +288,16 @@ def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
         )
         yield Remedy(text, name="flat-gradients", first=True)
     else:
-        text = (
-            f"Send what {written_place(places[0])} exchanges every {SELDOM} steps, and as one tensor: a "
-            "single `all_reduce` of all numbers instead of a collective for each"
-        )
+        if "barrier" in places[0].inside + places[0].text:
+            text = f"Leave out {written_place(places[0])}: ranks wait for each other wherever they exchange"
+            yield Remedy(
+                text, name="own-barrier", first=True
+            )  # who is late is waited for elsewhere
+            return
+        smaller = "and as one tensor: a single `all_reduce` of all numbers instead of a collective for each"
+        if case.profile.workload.collectives_per_step.get(places[0].inside, _CALLS) < _CALLS:
+            smaller = "or only what has changed since"
+        text = f"Send what {written_place(places[0])} exchanges every {SELDOM} steps, {smaller}"
         yield Remedy(text, seconds * _SELDOM_SAVES, name="own-collectives", first=True)
 
 

@@ -57,6 +57,9 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
         steps = list(
             _first_of_each(case, claims) if claims.kind == "tie" else _remedies_against(case, name)
         )
+        if claims.kind == "stall" and _mostly_compute(case, claims):
+            against = (_lower(step) for step in _advise_against(case, "compute", 1))
+            steps[1:1] = (f"Against compute: {step}" for step in against)
         for remedy in _first_of_rows(case, rows[:1]):
             steps.insert(0 if others and claims.kind == "compute" else 1, remedy)
         asked = precision_asked(case.profile)
@@ -277,6 +280,8 @@ class Advice(Record):
     """The ``--budget`` that should decide what is open, or reach the precision asked for; ``None`` if none would."""
     text: str
     next_steps: tuple[str, ...] = ()
+    shown_steps: int = 1
+    """So many of them are shown at once: more than one where the first is a try, or is against the smaller part."""
 
 
 def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
@@ -296,8 +301,9 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         text = _stalls_text(case, claims)
     else:
         text = _estimate_text(case) if claims.kind == "estimate" else _undecided_text(case, claims)
-    lines = case.epoch.lines.computing
-    if lines and (claims.kind == "compute" or _mostly_compute(case, claims)):
+    lines, is_compute = case.epoch.lines.computing, claims.kind == "compute"
+    is_compute = is_compute or bool(_mostly_compute(case, claims))
+    if lines and is_compute:
         how_much = "Most" if case.epoch.lines.is_mostly_computing else "Much"
         text += f" {how_much} of computing is at {written_place(lines[0])}."
     return Advice(
@@ -308,6 +314,7 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         budget_seconds=budget,
         text=" ".join((text, *_largest_row_sentences(case, claims))),
         next_steps=list_actions(case, claims, budget),
+        shown_steps=2 if is_compute or claims.kind in ("cannot tell", "estimate") else 1,
     )
 
 

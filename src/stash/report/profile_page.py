@@ -34,8 +34,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
     """A profile's page: the answer, then its details; with ``explain`` a terminal also shows what words mean."""
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
     model = model_facts.model_facts(breakdown, profile)
-    # beside "profile again" also what can be done at once
-    shown = 2 if advice.kind in ("cannot tell", "estimate") else 1
+    shown = advice.shown_steps
     facts = (*_facts(breakdown, advice), *model, ("measured", how_measured(breakdown, profile)))
     further = Chapter(
         "further", "What else helps", points=advice.next_steps[shown:], brief=explain, folded=True

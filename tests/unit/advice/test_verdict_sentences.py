@@ -692,6 +692,19 @@ CASES: Mapping[str, Profile] = {
         times=flat(6, solo=0.020, crowd=0.020, node=0.050, warm=0.0502),
         ranks=2,
     ),
+    **{
+        f"interconnect: {calls:g} gathers of the script's": job(
+            ledger(
+                0,
+                places=(at("collective", "memory = gather(bank)", 0.024, inside="all_gather"),),
+            ),
+            ledger(1),
+            times=flat(6, solo=0.020, crowd=0.020, node=0.050, warm=0.0502),
+            ranks=2,
+            work={"collectives_per_step": {"all_gather": calls}},
+        )
+        for calls in (1.0, 7.0)
+    },
     "interconnect: few collectives of the script's": job(
         ledger(0, places=(at("collective", "dist.barrier()", 0.001),)),
         times=flat(6, solo=0.020, crowd=0.020, node=0.050, warm=0.0502),
@@ -799,6 +812,12 @@ CASES: Mapping[str, Profile] = {
             mapped(workers, tensors_per_batch=tensors)
         )
         for tensors, workers in ((113.0, 2), (3.0, 2), (113.0, 0))
+    },
+    **{
+        f"prep: {size:g} bytes of arrays a batch, {workers} workers": told_by_workers(
+            mapped(workers, tensors_per_batch=0.0, array_bytes_per_batch=size)
+        )
+        for size, workers in ((38e6, 2), (64e3, 2), (38e6, 0))
     },
     "prep: a stream of two ranks": told_by_workers(stream(2), ranks=2),
     "prep: a stream of one rank": told_by_workers(stream(2)),

@@ -52,6 +52,8 @@ class Loader(Record):
     start_method: PlainName | None = None
     """Of its workers: ``fork``, ``forkserver`` or ``spawn``."""
     tensors_per_batch: Number | None = None
+    array_bytes_per_batch: Number | None = None
+    """Of NumPy's arrays: a worker pickles them, while tensors go over in shared memory."""
     batch_spread: Number | None = None
     """Of the bytes of its batches, the standard deviation as a part of the mean."""
     samples_at: PlainName | None = None

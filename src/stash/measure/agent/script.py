@@ -78,6 +78,10 @@ class Listener:
         """Whether the replicas of this process have trained apart; asked also once it listens no more."""
         return False
 
+    def needs_checkpoints(self) -> bool:
+        """Whether the script reads what it saves, and fails where nothing is in it."""
+        return False
+
     def world_formed(self) -> None:
         """The job's default process group exists now."""
 
@@ -156,10 +160,10 @@ def drifted() -> bool:
     return bus.listener.has_drifted()
 
 
-def saves_drifted() -> bool:
-    """Tell that the script is about to save; whether that would be the weights of replicas that have drifted."""
+def refuses_save() -> bool:
+    """Tell that the script is about to save; whether it must not: replicas have drifted, and nothing reads the file."""
     listener().loops.acted(saved=True)
-    return drifted()
+    return drifted() and not bus.listener.needs_checkpoints()
 
 
 def exits(last: bool = True) -> None:

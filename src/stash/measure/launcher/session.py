@@ -106,8 +106,8 @@ class ProfileSession:
         """Of where the job works: files there are the job's, or the user's, and nobody else's."""
         self.launches = Launches(self.measurement, shown, start, self._neighbours.list_others)
         self._most_steps: int | None = None
-        self._whole_evaluations = False
-        """Evaluations read all their batches."""
+        self._whole_side_work = False
+        """Evaluations read all their batches, and checkpoints are written whole."""
         self._endless: bool | None = None
         """Whether the loader is kept from ending; None until that was tried."""
         self._as_typed: Diagnosis | None = None
@@ -160,7 +160,7 @@ class ProfileSession:
                 self.launches.make_orders(),
                 most_steps=self._most_steps,
                 endless=bool(self._endless),
-                whole_evaluations=self._whole_evaluations,
+                whole_side_work=self._whole_side_work,
                 first_steps=first_steps,
             )
             failure = self.launches.run_launch(orders)
@@ -202,7 +202,7 @@ class ProfileSession:
             or self._give_up_switching(failure)
             or self._start_another_way(failure)
             or self._give_up_endlessness(failure)
-            or self._give_up_short_evaluations(failure)
+            or self._give_up_shortening(failure)
         )
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
@@ -319,18 +319,18 @@ class ProfileSession:
         )
         return True
 
-    def _give_up_short_evaluations(self, failure: Diagnosis) -> bool:
-        """After a script failed by its own error before a verdict: whether to start it again, once, evaluations whole."""
+    def _give_up_shortening(self, failure: Diagnosis) -> bool:
+        """After a script failed by its own error before a verdict: whether to start it again, once, all of it whole."""
         m = self.measurement
         is_steered = bool(m.gathered.ledgers) and m.starts_all_ranks
-        if self._whole_evaluations or not (is_steered and failure.own_words):
+        if self._whole_side_work or not (is_steered and failure.own_words):
             return False
         if m.complete_rounds() >= FEWEST_ROUNDS:
             return False
-        self._whole_evaluations = True
+        self._whole_side_work = True
         note = (
-            f"the script failed while it was measured ({failure.sentence}); it was started again, and evaluations got "
-            "all their batches, not one"
+            f"the script failed while it was measured ({failure.sentence}); it was started again, evaluations got all "
+            "their batches, not one, and checkpoints were written, not left empty"
         )
         m.gathered.note(note)
         self.launches.say(note)

@@ -40,8 +40,8 @@ class Orders:
     """No block longer than this, for loops that end after few steps."""
     endless: bool = False
     """Let the training loop never run out of batches: its own epochs are too short to be measured in."""
-    whole_evaluations: bool = False
-    """Let evaluations read all their batches: with fewer the script fails."""
+    whole_side_work: bool = False
+    """Let evaluations read all their batches, and write checkpoints whole: with less the script fails."""
     first_steps: int | None = None
     """Time so many of the job's first steps, as typed, at most; 0: a launch before did."""
     may_start_again: bool = True

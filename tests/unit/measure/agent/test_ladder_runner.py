@@ -362,6 +362,7 @@ def test_facts_of_the_loader_and_the_model_are_published(tmp_path: Path) -> None
             "remade": False,
             "on_device": False,
             "tensors_per_batch": 1.0,
+            "array_bytes_per_batch": 0.0,
             "batch_spread": None,
         }
     ]

@@ -76,6 +76,14 @@ def test_before_replicas_drift_a_checkpoint_is_written(
     assert torch.load(tmp_path / "first.pt").tolist() == [1, 1]
 
 
+def test_a_script_that_reads_what_it_saves_gets_it_written(
+    listener: Recorder, guarded: SimpleNamespace, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(listener, "needs_checkpoints", lambda: True)
+    guarded.save({"score": 0.5}, tmp_path / "checkpoint-8.pt")
+    assert torch.load(tmp_path / "checkpoint-8.pt") == {"score": 0.5}
+
+
 @pytest.mark.parametrize("how", ["torch.save", "distributed"])
 def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
     listener: Recorder,

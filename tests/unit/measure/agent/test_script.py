@@ -51,7 +51,7 @@ def test_without_a_listener_the_script_goes_on_as_if_nothing_were_there():
     script.listener().loops.opened(handle)
     assert [next(handle), next(handle)] == [1, 2]
     assert not script.active()
-    assert not script.saves_drifted()
+    assert not script.refuses_save()
 
 
 def test_a_listener_that_is_done_gets_nothing_more(listener: Recorder):
@@ -85,7 +85,7 @@ def test_a_forked_worker_is_not_the_job(listener: Recorder):
 
 def test_replicas_that_drifted_stay_drifted_when_no_listener_is_left(listener: Recorder):
     listener.drifted, listener.listens = True, False
-    assert script.saves_drifted()
+    assert script.refuses_save()
     assert script.drifted()
 
 

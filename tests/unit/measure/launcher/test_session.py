@@ -510,7 +510,7 @@ FIRST_STEPS = (
 def test_a_script_that_fails_once_its_batches_are_blocks_is_answered_from_its_first_steps():
     fails = ending(*FIRST_STEPS, error="AssertionError: evaluated 1 of 40 batches")
     result, started = run(fails)
-    assert [process.orders.whole_evaluations for process in started] == [False, True]
+    assert [process.orders.whole_side_work for process in started] == [False, True]
     assert "evaluated 1 of 40 batches" in result.failure.sentence
     assert result.profile.settings.rungs == ("warm",)
     assert any("job's first 12 steps" in note for note in result.profile.notes)
@@ -524,7 +524,7 @@ def test_a_script_that_fails_once_its_batches_are_blocks_is_answered_from_its_fi
 
 def test_a_script_whose_evaluations_must_be_whole_is_measured_with_whole_ones():
     def agents(orders, process):
-        if orders.whole_evaluations:
+        if orders.whole_side_work:
             return even_agents()(orders, process)
         return ending(*FIRST_STEPS, error="AssertionError: evaluated 1 of 40")(orders, process)
 

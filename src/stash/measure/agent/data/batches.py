@@ -176,6 +176,11 @@ def count_bytes(batch: Any) -> int:
     return sum(map(_leaf_bytes, iter_leaves(batch)))
 
 
+def count_array_bytes(batch: Any) -> int:
+    """Bytes of the arrays in a batch, which a loader's worker pickles: only tensors go over in shared memory."""
+    return sum(map(_leaf_bytes, filter(is_array, iter_leaves(batch))))
+
+
 def _leaf_bytes(leaf: Any) -> int:
     if is_array(leaf) or is_strided(leaf):
         return int(leaf.nbytes)

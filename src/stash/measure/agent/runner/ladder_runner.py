@@ -116,6 +116,9 @@ class LadderRunner(script.Listener):
     def has_drifted(self) -> bool:
         return self.rank.known.drifted
 
+    def needs_checkpoints(self) -> bool:
+        return self.rank.orders.whole_side_work
+
     def world_formed(self) -> None:
         self.rank.control.join()
 

@@ -106,7 +106,7 @@ class OwnRank:
     @property
     def may_evaluate(self) -> bool:
         """Whether an evaluation takes as long as the script has it take."""
-        return self.orders.whole_evaluations or self.ledger.may_evaluate
+        return self.orders.whole_side_work or self.ledger.may_evaluate
 
     @property
     def leads(self) -> bool:

@@ -323,6 +323,7 @@ def _describe_loader(feed: Feed) -> dict[str, Any]:
         "remade": feed.learned.is_remade,
         "on_device": any(map(batches.list_devices, kept)),
         "tensors_per_batch": fmean(counts) if counts else None,
+        "array_bytes_per_batch": fmean(map(batches.count_array_bytes, kept)) if kept else None,
         "batch_spread": pstdev(sizes) / fmean(sizes) if len(sizes) > 2 and any(sizes) else None,
     }
     if real is None:

@@ -154,7 +154,7 @@ def _begin_usage(
 
 
 _TAKEN = 6
-"""Of each step, one after the other: what loaders made it wait, what counting took, what trials' recording took, its
+"""Of each step, one after the other: what loaders made it wait, what counting took, what Stash's other work took, its
 samples, what telling Stash took, and what saving took; seconds. An object for each step would set off Python's
 collector, which a job that leaves no garbage never does."""
 
@@ -253,11 +253,15 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
 def _sum_so_far(
     feeds: Sequence[Feed], loops: Loops, tally: Tally | None
 ) -> tuple[float, float, float, int]:
-    """So far: what loaders made steps wait, what counting took, what trials' recording took; and the samples."""
+    """So far: what loaders made steps wait, what counting took, what other work of Stash took; and the samples.
+
+    Such work is trials' recording, and what stands in for collectives: an exchange copies, too, and computing does not.
+    """
     wait = 0.0
     for feed in feeds:
         wait += feed.handed.wait
-    return wait, own_seconds(tally), trial_changes.own_seconds(), loops.samples
+    own = trial_changes.own_seconds() + scope.standing_in
+    return wait, own_seconds(tally), own, loops.samples
 
 
 def _sum_stages(steps: Sequence[StampedStep]) -> dict[str, float]:

@@ -4,7 +4,8 @@
 read samples. A new checkpoint goes again when the job ends, so that no start resumes from that of another; one of
 drifted replicas is not even written: a new path gets an empty placeholder, so that a script which saves beside its
 checkpoint and then renames, links or copies goes on. It is removed when the profile ends, under whatever name
-(``protocol/file_backup``). Files that Python opens are noticed there anyway.
+(``protocol/file_backup``). A script that fails over it, since it reads it, is started again, and all is written.
+Files that Python opens are noticed there anyway.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def guard_distributed_checkpoint(module: ModuleType) -> None:
 
 
 def _guard_folder(asynchronous: bool, save: Function, *args: Any, **kwargs: Any) -> Any:
-    if not script.saves_drifted():
+    if not script.refuses_save():
         with _saving_weights():
             return save(*args, **kwargs)
     script.note(_NOT_KEPT)
@@ -112,7 +113,7 @@ def _guard_save(name: str, save: Function, *args: Any, **kwargs: Any) -> Any:
         with guard.saving(target), script.saving():
             # a file that is open already, or a buffer: what it replaces is kept
             return save(*args, **kwargs)
-    if not script.saves_drifted():
+    if not script.refuses_save():
         with _saving_weights():
             guard.about_to_write(os.fspath(target), truncates=True)
             return save(*args, **kwargs)

@@ -14,6 +14,8 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -99,6 +101,8 @@ class Scope:
         """Names of collectives, and whether they ran over such groups."""
         self.of_several_jobs: set[str] = set()
         """Names of groups whose ranks are not only this job's: their numbers tell nothing of where they are."""
+        self.standing_in = 0.0
+        """Seconds of the main thread so far in what stands in for collectives, which copies what they would."""
         self.untouched = 0
         """Calls are to be passed on as they are while it is not."""
 
@@ -298,7 +302,12 @@ def _run_confined(name: str, original: Function, arguments: dict[str, Any], grou
             script.note(
                 "a process group that no step of the warm-up used is not exchanged over under the rung node"
             )
-    return answer_alone(name, arguments, max(group.rank(), 0), group.size())
+    began = time.perf_counter()
+    try:
+        return answer_alone(name, arguments, max(group.rank(), 0), group.size())
+    finally:
+        if threading.get_ident() == threading.main_thread().ident:
+            scope.standing_in += time.perf_counter() - began
 
 
 def payload_bytes(arguments: Iterable[Any]) -> int:
