@@ -250,12 +250,16 @@ class Stopwatch:
         self.since = now
 
 
+NEVER_DONE = {"tolerance_grad": 0.0, "tolerance_change": 0.0}
+"""Of LBFGS: its steps would be shorter and shorter, the longer a run has learnt."""
+
+
 def make_optimizer(kind, model):
     if isinstance(model, Rivals):
         return [torch.optim.Adam(part.parameters(), 1e-4) for part in (model.tells, model.makes)]
-    settings = (
-        {"lr": 0.1, "max_iter": 4, "history_size": 5} if kind.optimizer == "LBFGS" else {"lr": 1e-3}
-    )
+    settings = {"lr": 1e-3}
+    if kind.optimizer == "LBFGS":
+        settings = {"lr": 0.1, "max_iter": 4, "history_size": 5, **NEVER_DONE}
     return getattr(torch.optim, kind.optimizer)(model.parameters(), **settings)
 
 
@@ -335,6 +339,7 @@ def train(kind, seconds, without=""):
     while epochs < 2 or goes_on(kind, time.perf_counter() - began < seconds):
         if epochs == 1:
             watch, began, batches = Stopwatch(alone), time.perf_counter(), 0
+        watch.lap("epoch end")
         iterator = iter(kept if kept is not None else loader)
         batch = next(iterator)
         watch.lap("epoch start")

@@ -43,7 +43,7 @@ RUN_ROWS = (*IN_COMPUTE, *NOW_AND_THEN)
 """Rows that are none of the step's stalls."""
 _MIN_TIMES = 3
 """Occurrences from which an interval is made."""
-_TIME_ERROR, _TIME_SHARE = 1e-4, 0.05
+_TIME_ERROR, _TIME_SHARE = 5e-4, 0.05
 """Half of the method's 95 % interval of one occurrence, whose calls Stash follows, in seconds; and as a part of it, as
 caches and clocks are other ones in another launch (``python -m bench.truth.computing``)."""
 _DOUBT = 0.5
@@ -470,7 +470,7 @@ def _recurring_rows(
         times = _occurrences(ledgers, name)
         if times:
             every = _steps_apart(times) or max(times) or None
-            found.append(_shared_out(name, list(times.values()), every))
+            found.append(_shared_out(name, _without_first(list(times.values())), every))
     rows = []
     for row in found:
         _, rank = _slowest({ledger.rank: ledger.seconds_of(row.name) for ledger in ledgers})
@@ -508,6 +508,11 @@ def _epoch_start(
         return row
     apart = max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values()))
     return row.model_copy(update={"doubt": min(row.doubt, apart / row.every)})
+
+
+def _without_first(seconds: Sequence[float]) -> Sequence[float]:
+    """Occurrences that stand for later ones: the first makes files and imports, as no other does."""
+    return seconds[1:] if len(seconds) > _MIN_TIMES else seconds
 
 
 def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> RunRow:

@@ -237,6 +237,15 @@ def test_what_comes_now_and_then_is_shared_out_over_the_steps_in_between(name):
     assert before_training.time is None
 
 
+def test_the_first_of_many_is_no_measure_of_later_ones():
+    starts = {"epoch start": {0: 0.1, 20: 0.1}}
+    saves = {20: 0.9, 40: 0.1, 60: 0.1, 80: 0.1}
+    row = account(ledger(epoch_steps=20, now_and_then={**starts, "checkpoint": saves})).row(
+        "checkpoint"
+    )
+    assert (row.every, row.each.value) == (20, pytest.approx(0.1))
+
+
 def test_several_at_the_same_step_are_one():
     run = account(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}}))
     both = ledger(

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -27,19 +28,25 @@ _OF_SQLITE = ("-wal", "-journal", "-shm")
 """What it writes beside a database, of which it is a part."""
 
 
+_WORTH_TELLING = 2e-5
+"""Seconds of Stash's own work."""
+
+
 class _Busy(threading.local):
     """Whether this thread is keeping a file, which opens and links files itself: those do not count."""
 
     now = False
 
     def call_unless_busy(self, act: Callable[..., None], *arguments: Any) -> None:
-        """Call ``act``, unless this is within such a call."""
+        """Call ``act``, unless this is within such a call; it is Stash's own work."""
         if not self.now:
-            self.now = True
+            self.now, began = True, time.perf_counter()
             try:
                 act(*arguments)
             finally:
                 self.now = False
+                if time.perf_counter() - began > _WORTH_TELLING:
+                    script.listener().worked_since(began)
 
 
 _unless_busy = _Busy().call_unless_busy

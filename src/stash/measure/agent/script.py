@@ -82,6 +82,9 @@ class Listener:
         """Whether the script reads what it saves, and fails where nothing is in it."""
         return False
 
+    def worked_since(self, moment: float) -> None:
+        """Up to now the calling thread worked for Stash, from that moment of ``time.perf_counter`` on."""
+
     def world_formed(self) -> None:
         """The job's default process group exists now."""
 

@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from listening import Recorder
 from ranks_in_memory import orders
 
 import stash
+from stash.measure.agent import guard
 from stash.measure.protocol.orders import Orders
 from stash.measure.protocol.put_back import put_back
 
@@ -96,6 +98,15 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path, way)
     assert str(path) in put_back(given.files.kept).restored
     assert path.read_bytes() == before
     assert path.stat().st_mtime == 1 or way == "sqlite"
+
+
+def test_keeping_a_file_is_work_of_stash(listener: Recorder, monkeypatch) -> None:
+    told = list[float]()
+    monkeypatch.setattr(listener, "worked_since", told.append)
+    guard._unless_busy(lambda: None)
+    assert told == []
+    guard._unless_busy(time.sleep, 0.001)
+    assert len(told) == 1
 
 
 def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(tmp_path):

@@ -47,6 +47,13 @@ def test_only_the_leader_writes_and_a_note_is_published_once(tmp_path: Path) -> 
     assert new_messages(Tail(leader.orders.files.journal)) == [Noted("once")]
 
 
+def test_work_for_stash_is_no_time_of_the_row_that_the_thread_is_in(tmp_path: Path) -> None:
+    rank, seen = rank_of(tmp_path), list[float]()
+    rank.ledger.discount = seen.append  # type: ignore[method-assign]
+    rank.work_since(rank.clock.now())
+    assert seen == [rank.own_seconds]
+
+
 @pytest.mark.parametrize(
     ("nodes", "asked", "reached"), [(1, "node", "world"), (2, "node", "node"), (2, "self", "self")]
 )

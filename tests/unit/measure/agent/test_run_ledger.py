@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -456,3 +458,26 @@ def test_a_flush_is_a_checkpoints_only_where_its_step_saved_something(tmp_path: 
             assert keeper.take_saving_seconds() == 0
     finally:
         keeper.stop()
+
+
+def test_what_imports_left_behind_is_collected_before_steps_are_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Garbage:
+        """One that only the collector frees: it leads to itself."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+    clock = iter(range(100))
+    stamps = SimpleNamespace(now=lambda: float(next(clock)), is_this_thread=True)
+    left, seen = weakref.ref(Garbage()), []
+    monkeypatch.setattr(gc, "callbacks", [lambda phase, info: seen.append(phase)])
+    keeper = LedgerKeeper(stamps, 30.0)
+    try:
+        keeper.begin_timing(has_devices=True)
+    finally:
+        keeper.stop()
+    assert left() is None
+    assert seen == []
+    assert len(gc.callbacks) == 1

@@ -119,6 +119,10 @@ class LadderRunner(script.Listener):
     def needs_checkpoints(self) -> bool:
         return self.rank.orders.whole_side_work
 
+    def worked_since(self, moment: float) -> None:
+        if self.rank.stamps.is_this_thread:
+            self.rank.work_since(moment)
+
     def world_formed(self) -> None:
         self.rank.control.join()
 

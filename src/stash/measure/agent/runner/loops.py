@@ -204,6 +204,7 @@ class Loops(script.LoopListener):
         """A loop took an iterator: the next epoch begins, or something other than training."""
         if not self._rank.stamps.is_this_thread:
             return
+        since = self._rank.clock.now()
         feed, beside = handle.feed, self.is_beside(handle.feed)
         may_replace = (
             self.is_between_epochs
@@ -220,6 +221,7 @@ class Loops(script.LoopListener):
             feed.begin_epoch()
         judged = LoopEvent.OPENED if self._seen.all_have_passes else LoopEvent.OPENED_UNJUDGED
         self._handle(feed, LoopEvent.OPENED_BESIDE if beside else judged, before)
+        self._rank.work_since(since)
 
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""

@@ -182,7 +182,9 @@ class OwnRank:
 
     def work_since(self, moment: float) -> None:
         """Up to now the training thread worked for Stash."""
-        self.own_seconds += self._now() - moment
+        took = self._now() - moment
+        self.own_seconds += took
+        self.ledger.discount(took)
 
     def give_batch(self, asked: float, took: float, about: Any) -> None:
         """A batch that was ``asked`` for comes now; all but the seconds that it ``took`` was Stash's own work."""
