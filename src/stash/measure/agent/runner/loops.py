@@ -259,18 +259,20 @@ class Loops(script.LoopListener):
         asked = ThreadEvent.EVALUATION_ASKED if beside else ThreadEvent.BATCH_ASKED
         rank.tell_at(asked, feed.take_request(since), feed)
         try:
-            batch, took = self._next_batch(feed, beside)
+            batch, took, is_steps = self._next_batch(feed, beside)
         except StopIteration:
             rank.tell_at(ThreadEvent.LOOP_ENDED, now(), feed)
             raise
-        if took is None:
-            rank.tell_at(ThreadEvent.BATCH_GIVEN, now(), feed)
-        else:
+        if is_steps:
             rank.give_batch(since, took, feed)
+        else:
+            given = now()
+            rank.ledger.discount(given - since - took)
+            rank.tell_at(ThreadEvent.BATCH_GIVEN, given, feed)
         return batch
 
-    def _next_batch(self, feed: Feed, beside: bool) -> tuple[Any, float | None]:
-        """It, and the seconds that it took to come; of one that no step trains on, ``None``."""
+    def _next_batch(self, feed: Feed, beside: bool) -> tuple[Any, float, bool]:
+        """It, the seconds that it took to come, and whether it is one that steps train on, for all that is known."""
         rank, course = self._rank, feed.course or _UNKNOWN
         if feed.handed.turn == 0:
             course = _change_course(feed, first_at_pass=script.passes())
@@ -288,7 +290,7 @@ class Loops(script.LoopListener):
         if beside or course.trial is not None:
             event = LoopEvent.ASKED_BESIDE if beside else self._note_request(feed)
             if LoopAction.SERVE_BESIDE in self._handle(feed, event):
-                return self._batch_beside(feed), None
+                return (*self._batch_beside(feed), False)
             course = _course(feed)
         trains, clock = course.use is not LoopUse.OTHER, self.clock
         if trains and (self._gap.is_open or (clock is not None and clock.paused_since is not None)):
@@ -305,7 +307,7 @@ class Loops(script.LoopListener):
             raise
         if trains and clock is not None and clock.paused_since is not None:
             self._resume()
-        return served
+        return (*served, True)
 
     def _note_request(self, feed: Feed) -> LoopEvent:
         """A loop on trial asks for another batch: which event that is, for all that is known."""
@@ -323,18 +325,24 @@ class Loops(script.LoopListener):
         if trial is not None and trial.has_passed(script.passes()):
             self._handle(feed, LoopEvent.PASSED)
 
-    def _batch_beside(self, feed: Feed) -> Any:
-        """A batch that no step trains on; while blocks are measured, a copy of one that they leave alone."""
+    def _batch_beside(self, feed: Feed) -> tuple[Any, float]:
+        """A batch that no step trains on, and the seconds that it took, with the wait for what devices had to do.
+
+        While blocks are measured, it is a copy of one.
+        """
+        now = self._rank.clock.now
+        began = now()
         self._seen = self._seen._replace(read_beside=True)
         _change_course(feed, is_beside=True)
         if feed in self._rank.feeds:
             self._pause()
             if feed.is_measured or not self._rank.may_evaluate:
-                return feed.ring.copy_first()
+                return feed.ring.copy_first(), now() - began
         batch = feed.real()
+        took = now() - began
         if not _course(feed).trains:
             feed.pass_by()
-        return batch
+        return batch, took
 
     def closed(self, handle: Handle) -> None:
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
