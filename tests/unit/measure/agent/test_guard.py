@@ -101,12 +101,12 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path, way)
 
 
 def test_keeping_a_file_is_work_of_stash(listener: Recorder, monkeypatch) -> None:
-    told = list[float]()
-    monkeypatch.setattr(listener, "worked_since", told.append)
+    moments = list[float]()
+    monkeypatch.setattr(listener, "worked_since", moments.append)
     guard._unless_busy(lambda: None)
-    assert told == []
+    assert moments == []
     guard._unless_busy(time.sleep, 0.001)
-    assert len(told) == 1
+    assert len(moments) == 1
 
 
 def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(tmp_path):
