@@ -31,6 +31,7 @@ from stash.measure.agent.runner.ledger_keeper import (
     ModelCalls,
     SavingClock,
     _take_out_looks,
+    collect_garbage_of_start,
 )
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.thread_events import ThreadEvent
@@ -469,15 +470,9 @@ def test_what_imports_left_behind_is_collected_before_steps_are_timed(
         def __init__(self) -> None:
             self.itself = self
 
-    clock = iter(range(100))
-    stamps = SimpleNamespace(now=lambda: float(next(clock)), is_this_thread=True)
     left, seen = weakref.ref(Garbage()), []
     monkeypatch.setattr(gc, "callbacks", [lambda phase, info: seen.append(phase)])
-    keeper = LedgerKeeper(stamps, 30.0)
-    try:
-        keeper.begin_timing(has_devices=True)
-    finally:
-        keeper.stop()
+    collect_garbage_of_start()
     assert left() is None
     assert seen == []
     assert len(gc.callbacks) == 1

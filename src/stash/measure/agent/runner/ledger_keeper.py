@@ -244,7 +244,6 @@ class LedgerKeeper(NoLedger):
 
     def begin_timing(self, has_devices: bool) -> None:
         """The steps from now on stand for all later ones; with devices, those tell when they begin to compute."""
-        _collect_garbage_of_start()
         now = self._stamps.now()
         self._timing = _TimedSteps(
             now,
@@ -332,7 +331,7 @@ class LedgerKeeper(NoLedger):
             os.fsync = _fsync
 
 
-def _collect_garbage_of_start() -> None:
+def collect_garbage_of_start() -> None:
     """Collect what imports left behind, and let ``gc.callbacks`` know nothing of it.
 
     The collector looks at all objects once they have grown by a quarter. What Stash adds to those that a script imports
