@@ -36,6 +36,8 @@ _WORTH_SAYING = 0.005
 """Of the step: a gain smaller than this is no gain, and not promised."""
 _LONG_BESIDE_STEPS = 20.0
 """Steps, from whose length what comes now and then is worth a sentence, however often that is."""
+_FAR_MORE = 3.0
+"""Times the largest stall, from which computing is the larger part of what can be saved."""
 _BUSY = 0.1
 """Of the step: what other work takes, if more, may be why first steps differ from later ones."""
 
@@ -57,7 +59,7 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
         steps = list(
             _first_of_each(case, claims) if claims.kind == "tie" else _remedies_against(case, name)
         )
-        if claims.kind == "stall" and _mostly_compute(case, claims):
+        if claims.kind == "stall" and _computes_far_more(case, claims):
             against = (_lower(step) for step in _advise_against(case, "compute", 1))
             steps[1:1] = (f"Against compute: {step}" for step in against)
         for remedy in _first_of_rows(case, rows[:1]):
@@ -301,9 +303,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         text = _stalls_text(case, claims)
     else:
         text = _estimate_text(case) if claims.kind == "estimate" else _undecided_text(case, claims)
-    lines, is_compute = case.epoch.lines.computing, claims.kind == "compute"
-    is_compute = is_compute or bool(_mostly_compute(case, claims))
-    if lines and is_compute:
+    lines = case.epoch.lines.computing
+    if lines and (claims.kind == "compute" or _mostly_compute(case, claims)):
         how_much = "Most" if case.epoch.lines.is_mostly_computing else "Much"
         text += f" {how_much} of computing is at {written_place(lines[0])}."
     return Advice(
@@ -314,8 +315,20 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         budget_seconds=budget,
         text=" ".join((text, *_largest_row_sentences(case, claims))),
         next_steps=list_actions(case, claims, budget),
-        shown_steps=2 if is_compute or claims.kind in ("cannot tell", "estimate") else 1,
+        shown_steps=_count_shown_steps(case, claims),
     )
+
+
+def _computes_far_more(case: Case, claims: Claims) -> bool:
+    """Whether what can be done about computing is worth a step beside that against the largest stall."""
+    stall = case.seconds(claims.certain[0].name) if claims.certain else 0.0
+    return bool(_mostly_compute(case, claims)) and case.seconds("compute") >= _FAR_MORE * stall
+
+
+def _count_shown_steps(case: Case, claims: Claims) -> int:
+    if claims.kind == "stall":
+        return 2 if _computes_far_more(case, claims) else 1
+    return 1 if claims.kind in ("run", "tie") else 2
 
 
 def _denormal_text(breakdown: Breakdown) -> str:

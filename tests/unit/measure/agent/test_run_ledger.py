@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import weakref
 from pathlib import Path
@@ -31,7 +30,6 @@ from stash.measure.agent.runner.ledger_keeper import (
     ModelCalls,
     SavingClock,
     _take_out_looks,
-    collect_garbage_of_start,
 )
 from stash.measure.agent.runner.run_ledger import RunLedger
 from stash.measure.agent.thread_events import ThreadEvent
@@ -461,18 +459,21 @@ def test_a_flush_is_a_checkpoints_only_where_its_step_saved_something(tmp_path: 
         keeper.stop()
 
 
-def test_what_imports_left_behind_is_collected_before_steps_are_timed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_imports_left_behind_is_collected_and_is_no_row_of_the_scripts() -> None:
     class Garbage:
         """One that only the collector frees: it leads to itself."""
 
         def __init__(self) -> None:
             self.itself = self
 
-    left, seen = weakref.ref(Garbage()), []
-    monkeypatch.setattr(gc, "callbacks", [lambda phase, info: seen.append(phase)])
-    collect_garbage_of_start()
-    assert left() is None
-    assert seen == []
-    assert len(gc.callbacks) == 1
+    left, clock = weakref.ref(Garbage()), iter(range(100))
+    keeper = LedgerKeeper(
+        SimpleNamespace(now=lambda: float(next(clock)), is_this_thread=True), 30.0
+    )
+    try:
+        keeper._tell(ThreadEvent.STEPPED)  # from now on collections are noticed
+        keeper.collect_garbage_of_start()
+        assert left() is None
+        assert COLLECTOR not in keeper._ledger.seconds
+    finally:
+        keeper.stop()

@@ -158,6 +158,7 @@ class LedgerKeeper(NoLedger):
         self._model_calls: ModelCalls | None = None
         """Followed in the timed steps of a job without devices that compiles nothing."""
         self._compiles = False
+        self._collects = False
         self._saved = 0.0
         self._saved_at = -1
         """After how many steps something was saved last."""
@@ -238,7 +239,21 @@ class LedgerKeeper(NoLedger):
         finally:
             self._tell(ThreadEvent.SAVE_ENDED)
 
+    def collect_garbage_of_start(self) -> None:
+        """Collect what imports left behind, which is no row of the script's.
+
+        The collector looks at all objects once they have grown by a quarter. What Stash adds to those that a script
+        imports would bring that forward into steps that stand for all later ones, which then are longer by 0.1 s and
+        more; so would it in each worker that is forked until then.
+        """
+        if gc.isenabled() and len(gc.get_objects()) <= _MOST_OBJECTS:
+            self._collects = True
+            gc.collect()
+            self._collects = False
+
     def _note_collection(self, phase: str, info: Any) -> None:
+        if self._collects:
+            return
         begins = phase == "start"
         self._tell(ThreadEvent.COLLECTION_BEGINS if begins else ThreadEvent.COLLECTION_ENDED)
 
@@ -329,19 +344,6 @@ class LedgerKeeper(NoLedger):
             LedgerKeeper._hooked = None
             gc.callbacks.remove(self._note_collection)
             os.fsync = _fsync
-
-
-def collect_garbage_of_start() -> None:
-    """Collect what imports left behind, and let ``gc.callbacks`` know nothing of it.
-
-    The collector looks at all objects once they have grown by a quarter. What Stash adds to those that a script imports
-    would bring that forward into steps that stand for all later ones, which then are longer by 0.1 s and more; so would
-    it in each worker that is forked until then.
-    """
-    if len(gc.get_objects()) <= _MOST_OBJECTS and gc.isenabled():
-        callbacks, gc.callbacks[:] = gc.callbacks.copy(), ()
-        gc.collect()
-        gc.callbacks[:] = callbacks
 
 
 def _take_interpreter(

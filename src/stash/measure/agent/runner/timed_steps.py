@@ -25,7 +25,7 @@ from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import Tally, own_seconds, own_tally
 from stash.measure.agent.runner.block_plan import SETTLED_STEPS
-from stash.measure.agent.runner.ledger_keeper import LedgerKeeper, collect_garbage_of_start
+from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock, Stamps
@@ -327,7 +327,7 @@ def time_untouched(
     of_epoch = epoch_steps(rank.feeds)
     wanted = _untouched_steps(rank.orders.budget, step_seconds, ledger, of_epoch)
     wanted = min(wanted, rank.orders.first_steps or wanted)
-    collect_garbage_of_start()  # before ranks agree: none of them is waited for in a step
+    ledger.collect_garbage_of_start()  # before ranks agree: none of them is waited for in a step
     steps, settle = rank.agree(
         (wanted, min(_UNTOUCHED_STEPS[1], ahead)),
         lambda reports: (min(steps for steps, _ in reports), max(settle for _, settle in reports)),
