@@ -287,13 +287,11 @@ def own_collective_remedies(case: Case, stall: str) -> Iterator[Remedy]:
             "model in DistributedDataParallel, which exchanges them while the backward pass goes on"
         )
         yield Remedy(text, name="flat-gradients", first=True)
+    elif "barrier" in places[0].inside + places[0].text:
+        # without a promise: who is late is waited for elsewhere
+        text = f"Leave out {written_place(places[0])}: ranks wait for each other wherever they exchange"
+        yield Remedy(text, name="own-barrier", first=True)
     else:
-        if "barrier" in places[0].inside + places[0].text:
-            text = f"Leave out {written_place(places[0])}: ranks wait for each other wherever they exchange"
-            yield Remedy(
-                text, name="own-barrier", first=True
-            )  # who is late is waited for elsewhere
-            return
         smaller = "and as one tensor: a single `all_reduce` of all numbers instead of a collective for each"
         if case.profile.workload.collectives_per_step.get(places[0].inside, _CALLS) < _CALLS:
             smaller = "or only what has changed since"

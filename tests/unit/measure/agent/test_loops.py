@@ -18,6 +18,7 @@ from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import trial_changes
 from stash.measure.agent.wraps.loader import LoaderFeed, Tap
+from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.messages import Noted
 
 pytestmark = pytest.mark.usefixtures("one_process_after_the_other")
@@ -279,6 +280,19 @@ def test_in_a_trial_what_an_epochs_first_batch_is_waited_for_is_counted_by_itsel
     assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}
 
 
+def test_what_stands_in_for_collectives_is_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, feed = job(orders(tmp_path, rungs=("warm",), rounds=1)), WatchedFeed(BATCHES)
+    monkeypatch.setattr(scope, "standing_in", 0.0)
+    while one.runner.listens:
+        for _, mode in epoch(one, feed):
+            one.clock.seconds += 0.25
+            scope.standing_in += 0.25
+            one.step(seconds_of(mode))
+    assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}
+
+
 def test_what_recording_takes_in_a_trial_is_no_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +305,25 @@ def test_what_recording_takes_in_a_trial_is_no_steps(
             recorded[0] += 0.25
             one.step(seconds_of(mode))
     assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}
+
+
+@pytest.mark.parametrize("runs_ahead", [False, True])
+def test_what_stash_does_between_the_batches_of_an_evaluation_is_none_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_ahead: bool
+) -> None:
+    """Unless there are devices, for which it may have waited."""
+    one, pass_by = job(orders(tmp_path)), WatchedFeed.pass_by
+    one.clock.runs_ahead = runs_ahead
+    seen = list[float]()
+    monkeypatch.setattr(one.runner.rank.ledger, "discount", seen.append)
+
+    def pass_slowly(feed: WatchedFeed) -> None:
+        one.clock.seconds += 0.25
+        pass_by(feed)
+
+    monkeypatch.setattr(WatchedFeed, "pass_by", pass_slowly)
+    without_gradients(one, WatchedFeed(BATCHES))
+    assert seen.count(0.25) == (0 if runs_ahead else len(BATCHES))
 
 
 def test_what_telling_of_the_scripts_calls_takes_is_no_steps(

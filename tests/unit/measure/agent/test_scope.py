@@ -72,9 +72,12 @@ def test_what_a_rank_hands_to_all_others_is_real_under_every_scope_and_weights_a
     # WHEN exchange is switched off THEN the batch still comes, as none of Stash's own collectives, and weights do not
     scope.name = "self"
     reached.clear()
+    stood_in = scope.standing_in
     c10d.broadcast(batch, group=Group())
+    assert scope.standing_in == stood_in
     c10d.broadcast(weights, group=Group())
     c10d.all_reduce(torch.ones(2), group=Group())
+    assert scope.standing_in > stood_in  # which is work of Stash's
     assert reached == ["broadcast"]
     scope.weights = scope.always_real = frozenset()
 

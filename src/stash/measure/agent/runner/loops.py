@@ -221,7 +221,8 @@ class Loops(script.LoopListener):
             feed.begin_epoch()
         judged = LoopEvent.OPENED if self._seen.all_have_passes else LoopEvent.OPENED_UNJUDGED
         self._handle(feed, LoopEvent.OPENED_BESIDE if beside else judged, before)
-        self._rank.work_since(since)
+        if not self._rank.clock.runs_ahead:  # else it may have waited for what devices had to do
+            self._rank.work_since(since)
 
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
@@ -267,7 +268,8 @@ class Loops(script.LoopListener):
             rank.give_batch(since, took, feed)
         else:
             given = now()
-            rank.ledger.discount(given - since - took)
+            if not rank.clock.runs_ahead:
+                rank.ledger.discount(given - since - took)
             rank.tell_at(ThreadEvent.BATCH_GIVEN, given, feed)
         return batch
 
@@ -326,18 +328,15 @@ class Loops(script.LoopListener):
             self._handle(feed, LoopEvent.PASSED)
 
     def _batch_beside(self, feed: Feed) -> tuple[Any, float]:
-        """A batch that no step trains on, and the seconds that it took, with the wait for what devices had to do.
-
-        While blocks are measured, it is a copy of one.
-        """
+        """A batch that no step trains on, and the seconds that it took; while blocks are measured, a copy of one."""
         now = self._rank.clock.now
-        began = now()
         self._seen = self._seen._replace(read_beside=True)
         _change_course(feed, is_beside=True)
         if feed in self._rank.feeds:
             self._pause()
             if feed.is_measured or not self._rank.may_evaluate:
-                return feed.ring.copy_first(), now() - began
+                return feed.ring.copy_first(), 0.0
+        began = now()
         batch = feed.real()
         took = now() - began
         if not _course(feed).trains:

@@ -303,11 +303,10 @@ def _run_confined(name: str, original: Function, arguments: dict[str, Any], grou
                 "a process group that no step of the warm-up used is not exchanged over under the rung node"
             )
     began = time.perf_counter()
-    try:
-        return answer_alone(name, arguments, max(group.rank(), 0), group.size())
-    finally:
-        if threading.get_ident() == threading.main_thread().ident:
-            scope.standing_in += time.perf_counter() - began
+    answer = answer_alone(name, arguments, max(group.rank(), 0), group.size())
+    if threading.current_thread() is threading.main_thread():
+        scope.standing_in += time.perf_counter() - began
+    return answer
 
 
 def payload_bytes(arguments: Iterable[Any]) -> int:
