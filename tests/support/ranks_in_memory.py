@@ -53,8 +53,12 @@ class Seat(Control):
         ranks = tuple(range(len(table.reports)))
         self.place = Place(rank, len(ranks), 0, rank, ranks, 1)
         self._table = table
+        self.stands_apart = False
 
     def join(self):
+        pass
+
+    def await_others(self, seconds):
         pass
 
     def exchange(self, report, decide):

@@ -15,7 +15,7 @@ from stash.analysis.breakdown import (
     Missing,
     Stall,
 )
-from stash.analysis.run_account import IN_COMPUTE, RunRow
+from stash.analysis.run_account import COMPUTE, IN_COMPUTE, RunRow
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.ladder import DATA_STALLS
 from stash.core.ledger_rows import INPUT
@@ -91,6 +91,8 @@ def may_claim(breakdown: Breakdown) -> Claims:
         leads = _leads_as_typed_too(breakdown) if is_other else _waits_as_typed_too(breakdown)
         if leads is not None:
             return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
+        if not is_other and _computes_as_typed_too(breakdown, unknown):
+            return Claims(kind="compute", unknown=unknown, rows=rows)
         kind: Kind = "cannot tell" if is_other else "estimate"
         return Claims(kind=kind, other_job=is_other, unknown=unknown)
     return _claim_of_stalls(breakdown, unknown, rows)
@@ -110,8 +112,8 @@ def _claim_of_stalls(
         and stall.width <= max(stall.seconds / 2, SMALL_SHARE * step)
     ]
     certain.sort(key=lambda stall: -stall.seconds)
-    large = [s for s in stalls if s not in certain and _high(s) > MINOR_SHARE * step]
-    large.sort(key=lambda stall: -_high(stall))
+    large = [s for s in stalls if s not in certain and high_end(s) > MINOR_SHARE * step]
+    large.sort(key=lambda stall: -high_end(stall))
     found = Claims(
         kind="cannot tell",
         certain=tuple(certain),
@@ -119,22 +121,22 @@ def _claim_of_stalls(
         unknown=unknown,
         rows=rows,
     )
-    may_be = max(map(_high, large), default=0.0)
-    if certain and may_be <= _high(certain[0]):
-        largest = tuple(s for s in certain if _high(s) >= _low(certain[0]))
+    may_be = max(map(high_end, large), default=0.0)
+    if certain and may_be <= high_end(certain[0]):
+        largest = tuple(s for s in certain if high_end(s) >= _low(certain[0]))
         if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
             return found
         kind = "tie" if len(largest) > 1 else "stall"
         return found.model_copy(update={"kind": kind, "certain": largest})
-    if certain or found.hidden_stalls or (large and not _is_far_below_compute(may_be, breakdown)):
+    if certain or found.hidden_stalls or (large and not is_far_below_compute(may_be, breakdown)):
         return found
     if _noise(breakdown) > NOISY * step:
         return found.model_copy(update={"noisy": True})
     return found if found.rivals else found.model_copy(update={"kind": "compute"})
 
 
-def _is_far_below_compute(most: float, breakdown: Breakdown) -> bool:
-    """Whether no stall, though not known well, can be what dominates."""
+def is_far_below_compute(most: float, breakdown: Breakdown) -> bool:
+    """Whether no stall, of ``most`` seconds of a step for all that is known, can be what dominates."""
     compute = breakdown.stall("compute")
     if compute is None or compute.low is None or most > FAR_BELOW * breakdown.step_seconds:
         return False
@@ -155,11 +157,11 @@ def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
     waited_for_data = typed.first.loading >= typed.first.step.value / 2
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
     for stall in every:
-        others = [_high(other) for other in every if other is not stall]
+        others = [high_end(other) for other in every if other is not stall]
         if waited_for_data and stall.name in DATA_STALLS:
             if stall.significant and _low(stall) > max(others, default=0.0):
                 return stall
-        elif _low(stall) - 2 * apart > max([*others, _high(compute)]):
+        elif _low(stall) - 2 * apart > max([*others, high_end(compute)]):
             return stall
     return None
 
@@ -175,6 +177,21 @@ def _waits_as_typed_too(breakdown: Breakdown) -> Stall | None:
     largest = max(stalls, key=lambda stall: stall.seconds, default=None)
     agrees = largest is not None and largest.seconds > half and waited is not None and waited > half
     return largest if agrees else None
+
+
+def _computes_as_typed_too(breakdown: Breakdown, unknown: tuple[Missing, ...]) -> bool:
+    """Whether few rounds show computing and little else, and steps as they were typed waited for next to nothing."""
+    typed, run = breakdown.as_typed, breakdown.run
+    if typed is None or run is None or any(missing.contained_in for missing in unknown):
+        return False
+    waited = typed.first.loading + typed.first.exchange
+    shares = {row.name: row.share or 0.0 for row in run.rows}
+    least = shares.pop(COMPUTE, 0.0)
+    return (
+        least >= 1 - FAR_BELOW
+        and max(map(abs, shares.values()), default=0.0) < FAR_BELOW / 2
+        and waited <= SMALL_SHARE * typed.first.step.value
+    )
 
 
 # Between steps
@@ -226,5 +243,6 @@ def _low(stall: Stall) -> float:
     return stall.seconds if stall.low is None else stall.low
 
 
-def _high(stall: Stall) -> float:
+def high_end(stall: Stall) -> float:
+    """Seconds of a step that a stall may take; its estimate, where no interval is known."""
     return stall.seconds if stall.high is None else stall.high

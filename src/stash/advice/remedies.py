@@ -327,7 +327,8 @@ def contention_remedies(case: Case) -> Iterator[Remedy]:
     if case.breakdown.seen is not None:
         # ranks hold one model together: fewer of them would be another job
         yield Remedy(
-            "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
+            "Divide the work evenly, or look at the rank that the others of its group wait for: more tokens than theirs, "
+            "a longer part of a sequence, clocks, other processes"
         )
     elif case.is_on_cpu:  # where Stash itself pins ranks and sets their threads
         yield Remedy(

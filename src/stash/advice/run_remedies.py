@@ -61,6 +61,7 @@ _METRIC = re.compile(
 )
 _WORKERS_WAITED_FOR = re.compile(r"select|poll|recv")
 """What the training thread is inside while it waits for a worker's first batch."""
+_STEPS_ENVIRONMENT = re.compile(r"\benv\w*\.step\(", re.I)
 _LOG = re.compile(
     r"(?<![a-z])(?<!torch\.)(?<!math\.)(?<!np\.)log(?!it|_?soft|_?sumexp|_?sig|_?prob|1p|2|10|\(\))"  # no logarithm
     r"|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot",
@@ -170,7 +171,10 @@ def _loop_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     lines = case.epoch.lines
     loop = [place for place in lines.places if place.row == LOOP]
     places = [
-        place for place in loop if not (lines.runs_a_pass(place) or _TRAINS.search(place.text))
+        place
+        for place in loop
+        if _STEPS_ENVIRONMENT.search(place.text)
+        or not (lines.runs_a_pass(place) or _TRAINS.search(place.text))
     ]
     if not places:
         text = (
@@ -208,6 +212,12 @@ def do_less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
             f"one by one, or only every {SELDOM} steps"
         )
         return Remedy(text, saves, name="gradients")
+    if any(map(_STEPS_ENVIRONMENT.search, near)):
+        text = (
+            f"Step more environments by each call of the policy at {where}, or each in a process of its own "
+            "(`gymnasium.vector.AsyncVectorEnv`)"
+        )
+        return Remedy(text, name="environments")
     if _TO_HOST.search(place.text) and not case.is_on_cpu:
         text = f"Keep the number on the device at {where} (`.detach()`), and read it every {SELDOM} steps"
         return Remedy(text, saves, name="item", knob="items")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy, why_stall
-from stash.advice.claims import Claims, Kind, may_claim
+from stash.advice.claims import Claims, Kind, high_end, is_far_below_compute, may_claim
 from stash.advice.remedies import REMEDIES
 from stash.advice.run_words import SUBJECTS, row_sentence, written_place
 from stash.advice.stopping import FIRST_ROUNDS, budget_to_decide, find_undecidable, precision_asked
@@ -275,7 +275,7 @@ class Advice(Record):
     stall: str | None
     """The dominating one, or compute; of several that tie the largest estimate; ``None`` where unknown."""
     stalls: tuple[str, ...]
-    """All that may dominate, the largest estimate first: several if they tie."""
+    """All that may dominate, the largest estimate first: several if they tie, and compute far above a small stall."""
     open: tuple[Stall, ...]
     """Not known to exist, and not known to be small."""
     budget_seconds: float | None
@@ -283,7 +283,7 @@ class Advice(Record):
     text: str
     next_steps: tuple[str, ...] = ()
     shown_steps: int = 1
-    """So many of them are shown at once: more than one where the first is a try, or is against the smaller part."""
+    """So many of them are shown at once: more than one where the first is a try, or is against a part of several."""
 
 
 def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
@@ -301,6 +301,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     elif claims.kind in ("stall", "tie"):
         stalls = tuple(stall.name for stall in claims.certain)
         text = _stalls_text(case, claims)
+        if claims.kind == "stall" and is_far_below_compute(high_end(claims.certain[0]), breakdown):
+            stalls = (*stalls, "compute")
     else:
         text = _estimate_text(case) if claims.kind == "estimate" else _undecided_text(case, claims)
     lines = case.epoch.lines.computing
@@ -328,7 +330,7 @@ def _computes_far_more(case: Case, claims: Claims) -> bool:
 def _count_shown_steps(case: Case, claims: Claims) -> int:
     if claims.kind == "stall":
         return 2 if _computes_far_more(case, claims) else 1
-    return 1 if claims.kind in ("run", "tie") else 2
+    return 1 if claims.kind == "run" else 2
 
 
 def _denormal_text(breakdown: Breakdown) -> str:
@@ -532,7 +534,8 @@ def _compute_text(case: Case, claims: Claims) -> str:
         time, _, share = _compute_figures(case).rpartition(" ")
         text = f"Compute takes {time} of every {step} step {share}"
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
-    most = max((stall.high or 0.0 for stall in stalls), default=0.0) / breakdown.step_seconds
+    ends = (stall.seconds if stall.high is None else stall.high for stall in stalls)
+    most = max(ends, default=0.0) / breakdown.step_seconds
     below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
     unknown = [missing.name for missing in claims.unknown if not missing.small]
     found = []

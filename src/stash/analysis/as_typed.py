@@ -32,7 +32,7 @@ _HELPERS = "processor time of other threads of the process"
 DENORMALS = "arithmetic on denormal values, which Stash flushes to 0 afterwards"
 _WAITS = ("exchange", "collective")
 """Stages of a step in which a rank waits for others."""
-_MIN_STEPS = 5
+_MIN_STEPS = 3
 _READ_BYTES = 2**16
 """A step: who reads more from disks may have waited for them in these steps only."""
 

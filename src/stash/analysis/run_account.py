@@ -64,6 +64,8 @@ GROWING = 1.25
 """Times what first steps had, from which a row grows."""
 _EXAMPLE = 100
 """Steps of an epoch whose length is unknown."""
+_OVERDUE = 2.0
+"""Times as many steps as between the ones before, after which what has not come again comes less often."""
 
 
 class RunRow(Record):
@@ -177,7 +179,7 @@ def account_for_run(
         return None
     growth = _own_code_growth(profile, ledgers, lowest, step_seconds)
     own = _rows_of_steps(ledgers, growth, lost_share, has_input=rung(lowest).reads_data)
-    if CONTENTION not in stalls and len(ledgers) > 1:
+    if CONTENTION not in stalls:
         own += _own_collectives(ledgers)
     places = find_slow_lines(ledgers)
     times = {LOOP: growth or 1.0}
@@ -456,7 +458,8 @@ def _recurring_rows(
 ) -> tuple[list[RunRow], dict[int, float]]:
     """Rows that come now and then, and when epochs began; ``in_steps`` is what a step takes by itself.
 
-    One that came once, after n steps, is taken to come every n. Without a length of the epoch there is a formula.
+    One that came once, after n steps, is taken to come every n, unless it then did not. Without a length of the epoch
+    there is a formula.
     """
     asked = _occurrences(ledgers, EPOCH_START)
     longer = longer_first_steps(profile).values()
@@ -470,7 +473,11 @@ def _recurring_rows(
         times = _occurrences(ledgers, name)
         if times:
             every = _steps_apart(times) or max(times) or None
-            found.append(_shared_out(name, _without_first(list(times.values())), every))
+            row = _shared_out(name, _without_first(list(times.values())), every)
+            since = min(ledger.steps for ledger in ledgers) - max(times)
+            found.append(
+                _not_again(row, since, in_steps) if since > _OVERDUE * (every or since) else row
+            )
     rows = []
     for row in found:
         _, rank = _slowest({ledger.rank: ledger.seconds_of(row.name) for ledger in ledgers})
@@ -508,6 +515,14 @@ def _epoch_start(
         return row
     apart = max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values()))
     return row.model_copy(update={"doubt": min(row.doubt, apart / row.every)})
+
+
+def _not_again(row: RunRow, since: int, in_steps: float) -> RunRow:
+    """Of a row that did not come again as often as before: not in ``since`` steps, which bounds what it takes."""
+    assert row.each is not None
+    most = row.each.value / (row.each.value + since * in_steps)
+    why = f"{format_seconds(row.each.value)} each time, and not again in {since:,} steps: at most {most:.0%}"
+    return row.model_copy(update={"time": None, "every": None, "doubt": 0.0, "why": why})
 
 
 def _without_first(seconds: Sequence[float]) -> Sequence[float]:

@@ -4,10 +4,10 @@ Where the lowest rung is the whole job's, its time is compute and all that ranks
 in collectives was stamped where it happens. Of a group's wait, what its last rank waits too is the exchange (by where
 the group lies: interconnect or network). What others wait longer, they wait for a slower rank (contention), or as
 exchanges do not end together: groups side by side share a link unevenly, and so do ranks of a ring. Where no rank is
-slower in what it does itself, that belongs to the exchange, too. Of what a pipeline's stages wait for each other,
-only a schedule whose passes were timed tells a bubble from messages that come late; where there is none, these waits
-stay in compute. All are means over ranks, so that with compute they add up to the step. Of ranks that are late in
-turn within one block, the exchange holds what they wait for each other.
+slower in what it does itself, that belongs to the exchange, too; so do messages between two ranks, as of a ring that a
+script writes by hand. Of what a pipeline's stages wait for each other, only a schedule whose passes were timed tells a
+bubble from messages that come late. All are means over ranks, so that with compute they add up to the step. Of ranks
+that are late in turn within one block, the exchange holds what they wait for each other.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
     rows = {key: _group_waits(profile, kept, key) for key in keys}
     own = _own_work(profile, kept, sum(row.waited for row in rows.values()))
+    in_turn = HANDED_ON if profile.workload.pipeline is not None else ()
     exchanges = split_waits(
-        {key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own
+        {key: row for key, row in rows.items() if key.rpartition("/")[2] not in in_turn}, own
     )
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
     waits = []

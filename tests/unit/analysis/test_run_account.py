@@ -229,12 +229,23 @@ def test_what_comes_now_and_then_is_shared_out_over_the_steps_in_between(name):
         ledger(epoch_steps=20, now_and_then={**starts, name: {25: 0.5, 50: 0.5, 75: 0.5}})
     )
     assert (run.row(name).every, run.row(name).seconds) == (25, 0.02)
-    once = account(ledger(epoch_steps=20, now_and_then={**starts, name: {20: 0.5}})).row(name)
-    assert (once.every, once.seconds, once.times) == (20, 0.025, 1)
+    once = account(ledger(epoch_steps=20, now_and_then={**starts, name: {50: 0.5}})).row(name)
+    assert (once.every, once.seconds, once.times) == (50, 0.01, 1)
     before_training = account(ledger(epoch_steps=20, now_and_then={**starts, name: {0: 0.5}})).row(
         name
     )
     assert before_training.time is None
+
+
+@pytest.mark.parametrize("times", [{1: 0.5}, {1: 0.5, 2: 0.5}])
+def test_what_did_not_come_again_as_often_as_before_has_a_bound_and_no_share(times):
+    # GIVEN a callback that evaluates at the first step, and every 500 from then on; 100 steps were seen
+    row = account(ledger(now_and_then={"evaluation": times})).row("evaluation")
+    # THEN half a second is no part of every step of 21 ms
+    since = 100 - max(times)
+    most = 0.5 / (0.5 + since * 0.021)
+    assert (row.time, row.every, row.each.value) == (None, None, 0.5)
+    assert row.why == f"500 ms each time, and not again in {since} steps: at most {most:.0%}"
 
 
 def test_the_first_of_many_is_no_measure_of_later_ones():
@@ -249,13 +260,13 @@ def test_the_first_of_many_is_no_measure_of_later_ones():
 def test_several_at_the_same_step_are_one():
     run = account(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}}))
     both = ledger(
-        epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}, "evaluation": {20: 0.5}}
+        epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}, "evaluation": {50: 0.5}}
     )
     evaluation = both.rows[-1]
-    twice = evaluation.model_copy(update={"each": (0.5, 0.3), "at_steps": (20, 20), "times": 2})
+    twice = evaluation.model_copy(update={"each": (0.5, 0.3), "at_steps": (50, 50), "times": 2})
     found = account(both.model_copy(update={"rows": (*both.rows[:-1], twice)}))
     assert found.row("evaluation").each.value == pytest.approx(0.8)
-    assert found.step_seconds - run.step_seconds == pytest.approx(0.8 / 20)
+    assert found.step_seconds - run.step_seconds == pytest.approx(0.8 / 50)
 
 
 def test_of_ranks_the_slowest_is_exposed_and_named_and_the_ladder_holds_the_others():

@@ -114,8 +114,11 @@ def test_what_hides_is_what_was_under_way_and_not_waited_for():
 
 
 def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait():
-    waits = [{"pipeline/recv": 0.030}] * 4
-    assert seconds(whole(waits)) == {"compute": 0.1}
+    waits, schedule = (
+        [{"pipeline/recv": 0.030}] * 4,
+        PipelineSchedule(name="ScheduleGPipe", stages=2, ranks=2, microbatches=1),
+    )
+    assert seconds(whole(waits, pipeline=schedule)) == {"compute": 0.1}
     # two pipelines of two ranks, one microbatch, passes of 10 and 20 ms: each rank works 30 and idles 30 of 60 ms
     rows = tuple(
         StagePasses(
@@ -127,7 +130,6 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
         )
         for r in range(4)
     )
-    schedule = PipelineSchedule(name="ScheduleGPipe", stages=2, ranks=2, microbatches=1)
     uses = (GroupUse(name="pipeline", kind="recv", ranks=2, across_nodes=True, calls=1, bytes=64),)
     profile = whole([{"pipeline/recv": 0.040}] * 4, pipeline=schedule, groups=uses)
     profile = profile.model_copy(update={"passes": rows})
@@ -149,6 +151,14 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
         "bubble": 0.040,
         "network": pytest.approx(0.040 / 3),
     }
+
+
+def test_what_ranks_wait_in_a_ring_of_the_scripts_own_is_exchange_and_slower_ranks():
+    # GIVEN no schedule, as where a script writes `isend` and `irecv`: two ranks wait 40 ms, two others 10
+    waits = [{"group/recv": seconds} for seconds in (0.040, 0.010, 0.040, 0.010)]
+    # THEN what all wait is the exchange, the rest is for the ranks that work 90 ms instead of 60: none is compute
+    expected = {"compute": 0.075, "network": 0.010, "contention": 0.015}
+    assert seconds(whole(waits)) == {name: pytest.approx(s) for name, s in expected.items()}
 
 
 def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute():

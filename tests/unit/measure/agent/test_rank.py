@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from ranks_in_memory import Seat, SetClock, Table, orders
 
 from stash.core.jsonl import Tail
 from stash.core.measured import Skipped
+from stash.measure.agent.runner import control
 from stash.measure.agent.runner.control import Control, Place
 from stash.measure.agent.runner.discovery import drop_switching
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
@@ -17,9 +20,9 @@ from stash.measure.protocol.journal import Journal, new_messages
 from stash.measure.protocol.messages import Noted
 
 
-def rank_of(tmp_path: Path, control: object | None = None) -> OwnRank:
+def rank_of(tmp_path: Path, seat: Control | None = None) -> OwnRank:
     given = orders(tmp_path)
-    return OwnRank(given, SetClock(), control or Control(given.files), Journal(given.files))
+    return OwnRank(given, SetClock(), seat or Control(given.files), Journal(given.files))
 
 
 def placed(tmp_path: Path, place: Place) -> OwnRank:
@@ -45,6 +48,38 @@ def test_only_the_leader_writes_and_a_note_is_published_once(tmp_path: Path) -> 
     leader.note("once")
     leader.note("once")
     assert new_messages(Tail(leader.orders.files.journal)) == [Noted("once")]
+
+
+def meeting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[OwnRank]:
+    """Both ranks of a job, which share a store."""
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(control.private, "default_store", lambda: store)
+    return [placed(tmp_path, Place(rank, 2, 0, rank, (0, 1), 1)) for rank in range(2)]
+
+
+def test_ranks_that_all_take_a_step_go_on_together(tmp_path, monkeypatch) -> None:
+    ranks = meeting(tmp_path, monkeypatch)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda rank: rank.control.await_others(60.0), ranks))
+    assert [(rank.control.stands_apart, rank.place.rank) for rank in ranks] == [
+        (False, 0),
+        (False, 1),
+    ]
+
+
+def test_a_rank_whose_others_never_step_is_measured_alone_and_who_comes_late_is_not(
+    tmp_path, monkeypatch
+) -> None:
+    # GIVEN a server that steps, and a worker that first does once the server goes on
+    server, worker = reversed(meeting(tmp_path, monkeypatch))
+    for rank in (server, worker):
+        rank.control.await_others(0.0)
+        assert rank.control.stands_apart
+    # THEN the first of them leads a job of one, and the other is no trainer besides it
+    assert server.claim()
+    assert server.leads
+    assert not worker.claim()
+    assert not server.orders.files.list_marked("extra")
 
 
 def test_work_for_stash_is_no_time_of_the_row_that_the_thread_is_in(tmp_path: Path) -> None:

@@ -387,6 +387,25 @@ def train(look):
     assert sum(seconds for (row, _), seconds in rows.items() if row == FORWARD) == 1.25
 
 
+def test_a_model_whose_forward_the_script_calls_itself_computes_as_well(tmp_path: Path) -> None:
+    """As ``model.forward(x)``, of which no hook of PyTorch's is told; what is no model is none by that name."""
+    script = """
+class Model(Part):
+    def forward(self, look):
+        look("loop", 1.0)
+class Cursor:
+    def forward(self, look):
+        look("loop", 4.0)
+def train(look):
+    Cursor().forward(look)
+    Model().forward(look)
+"""
+    places = run(tmp_path, script)
+    assert places.move_to_forward() == 1.0
+    rows = {row["row"]: (row["line"], row["seconds"]) for row in places.rows()}
+    assert rows == {FORWARD: (4, 1.0), LOOP: (7, 4.0)}
+
+
 def test_a_stack_of_two_moments_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread returned while its frames were walked: what called the inner ones was at another line by then."""
     places = Places(threading.get_ident(), lambda: LOOP)

@@ -31,6 +31,7 @@ _MEETING = timedelta(minutes=5)
 _MAX_ANSWER_SECONDS = 10.0
 """Seconds for the launcher to answer; it looks ten times a second."""
 _SHUTDOWN_SECONDS = 60.0
+_POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Control:
         self._folder, self._supervised = folder, supervised
         self._group: Any = None
         self._copy: JournalCopy | None = None
+        self.stands_apart = False
+        """This rank takes steps of its own, which others have no part in."""
 
     def join(self) -> None:
         """Form the control group; collective, right after ``init_process_group``."""
@@ -92,6 +95,22 @@ class Control:
     @property
     def leads(self) -> bool:
         return self.place.rank == 0
+
+    def await_others(self, seconds: float) -> None:
+        """Wait so long for all ranks to come here; from then on this one ``stands_apart`` if not all of them did.
+
+        Ranks may have different parts in a job, as servers and workers, actors and learners: some never step, or step
+        in the midst of what others wait for. Whoever comes later stands apart, too.
+        """
+        store, place, key = private.default_store(), self.place, f"stash/{self._folder.path.name}"
+        store.set(f"{key}/{place.rank}", "here")
+        everyone = [f"{key}/{rank}" for rank in range(place.world_size)]
+        deadline = time.monotonic() + seconds
+        while not (are_here := store.check(everyone)) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        met = store.compare_set(f"{key}/met", "", "together" if are_here else "apart")
+        if met != b"together":
+            self._group, self.place, self.stands_apart = None, Place(), True
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], T]) -> T:
         """Hand in this rank's report; the leader turns all of them into a decision every rank gets.

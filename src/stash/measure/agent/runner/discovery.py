@@ -153,6 +153,7 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     """The leader's part: which rungs can differ on this job, and why not the others."""
     place, orders = rank.place, rank.orders
     nodes = {report.rank.rank: report.rank.node for report in reports}
+    shares = place.world_size > 1  # else what other ranks do is no matter of this one
     situation = Situation(
         world_size=place.world_size,
         nodes=place.nodes,
@@ -164,8 +165,9 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     count = count_replicas([report.batch for report in reports])
     divided = any(report.batch.together for report in reports)
     inseparable = _why_inseparable(count, place.world_size, divided)
-    whole_only = _why_pipelined(reports) or (inseparable if divided else None)
-    handed_out = _merge_names(report.handed_out for report in reports)
+    pipelined = _why_pipelined(reports) if shares else None
+    whole_only = pipelined or (inseparable if divided else None)
+    handed_out = _merge_names(report.handed_out for report in reports if shares)
     reachable, skipped = split_reachable(situation, orders.rungs)
     whole = _whole_job_rungs(reachable, place.nodes)
     if whole_only:

@@ -49,6 +49,12 @@ _STEADY = 0.1
 _SHARE = 0.15
 """Of the budget, beside which warming up may take little; a run of such long steps has two of them."""
 _FEWEST_LONG_STEPS = 2
+_PATIENCE, _ROLES_PATIENCE = 60.0, 10.0
+"""Seconds after a rank's first step for all others to take theirs; the same where it hands data to single ranks."""
+_APART = (
+    "rank {rank} alone was measured: not all ranks had taken a step {seconds:g} s after its first, so they have other "
+    "parts in the job (a server, an actor, an update without an optimizer); what it waits for them is in its collectives"
+)
 _SHUTDOWN_SECONDS = 1.5 * PATIENCE
 """For ranks to end together; one that ends alone must not wait for ever."""
 
@@ -189,6 +195,7 @@ class LadderRunner(script.Listener):
 
         rank = self.rank
         rank.stamps.attach()
+        patience = _ROLES_PATIENCE if scope.handed_on else _PATIENCE
         scope.forget()  # what came before the first step was setting up
         rank.clock.watch(p.device for group in optimizer.param_groups for p in group["params"])
         if rank.device.type == "cuda":
@@ -204,7 +211,13 @@ class LadderRunner(script.Listener):
                 self._shutdown.leave_here()
                 return
             self.note("the script trains on one device: it never called init_process_group")
+        number = rank.place.rank
+        if rank.place.world_size > 1:
+            rank.control.await_others(patience)
         if rank.claim():
+            if rank.control.stands_apart:
+                rank.learn(switches=False)
+                self.note(_APART.format(rank=number, seconds=patience))
             self._routine = self._measure()
             self._handle_event(LadderEvent.CLAIMED)
         else:

@@ -137,7 +137,7 @@ class OwnRank:
     def claim(self) -> bool:
         """Whether the launch is measured in this job: not if processes that it does not know of came first."""
         measured = self.agree(None, lambda reports: self._journal.claim())
-        if not measured:
+        if not (measured or self.control.stands_apart):
             self.orders.files.mark("extra")
         return measured
 

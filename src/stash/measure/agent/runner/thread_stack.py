@@ -72,7 +72,10 @@ class ThreadStack:
     inside: str = ""
     """The function of a library that the innermost line waits for; empty where there is none."""
     calls: list[tuple[int, FrameType]] = field(default_factory=list)
-    """Of modules, the innermost first: how many of ``own`` came before it, and its frame."""
+    """Of modules, the innermost first: how many of ``own`` came before it, and its frame.
+
+    Also of what may be one, whose ``forward`` the script calls itself, as ``model.forward(x)``.
+    """
     updates: bool = False
     """A parameters' update is under way."""
     is_hooked: bool = False
@@ -84,9 +87,12 @@ class ThreadStack:
     def walk(cls, frame: FrameType | None) -> ThreadStack:
         """From the innermost ``frame`` on."""
         self, is_callee_own = cls(), False
+        forward: FrameType | None = None
         while frame is not None:
             code = frame.f_code
             kind = _kind_of(code.co_filename, code.co_name)
+            if forward is not None and not kind.is_call:
+                self.calls.append((len(self.own), forward))
             self.updates = self.updates or kind.is_update
             if kind.is_own:
                 self.own.append(((code.co_filename, code.co_firstlineno), _line_of(frame)))
@@ -100,6 +106,7 @@ class ThreadStack:
                 elif is_callee_own and kind.is_engine and not self.updates:
                     self.is_hooked = True
             is_callee_own = kind.is_own
+            forward = frame if kind.is_own and code.co_name == "forward" else None
             frame = frame.f_back
         return self
 
@@ -116,7 +123,9 @@ class CalledModules:
         """Of those that do not, a parameter and what it was when the module was first seen."""
 
     def is_trained(self, module: Any) -> bool | None:
-        """``None`` of a module without parameters, as metrics and transforms are."""
+        """``None`` of a module without parameters, as metrics and transforms are, and of what is none."""
+        if not isinstance(module, sys.modules["torch"].nn.Module):
+            return None
         key = id(module)
         if key not in self._trained:
             parameters = list(module.parameters())

@@ -41,7 +41,7 @@ _UNTOUCHED_SHARE = 0.15
 """Of the budget, at most, that a job's first steps are timed for."""
 _LARGEST_SHARE = 0.25
 """The same where that shows an epoch's start, or few steps at all."""
-_UNTOUCHED_STEPS = (5, 400)
+_UNTOUCHED_STEPS = (3, 400)
 _LOOKS_AGAIN = (10, 30, 90, 200)
 """Steps at which it is seen how many fit: the first ones take what workers had ready."""
 _USUAL_STEPS = 30
