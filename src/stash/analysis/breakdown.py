@@ -31,6 +31,7 @@ from stash.core.ladder import (
     stall_names,
     why_no_stall,
 )
+from stash.core.ledger_rows import FORWARD, LOOP
 from stash.core.pagecache import PAGE
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
@@ -423,7 +424,7 @@ def _explain_missing(
         ]
         container = next(iter(above), None)
     why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
-    most = work.before_forward if is_unseen or is_copied else None
+    most = _share_before_forward(profile) if is_unseen or is_copied else None
     if most is not None and most < MINOR_SHARE:
         why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
     return Missing(
@@ -432,6 +433,23 @@ def _explain_missing(
         possible=is_possible,
         contained_in=container,
         share_at_most=most,
+    )
+
+
+def _share_before_forward(profile: Profile) -> float | None:
+    """The part of a step before its forward pass, in which it may make its batch; ``None`` if unknown.
+
+    Of a model whose ``forward`` the script calls itself, which no hook is told of, as its lines were looked at.
+    """
+    if profile.workload.before_forward is not None or not profile.is_on_cpu:
+        return profile.workload.before_forward
+    return max(
+        (
+            ledger.timed_seconds_of(LOOP) / ledger.timed_seconds
+            for ledger in profile.ledgers
+            if any(place.row == FORWARD for place in ledger.places)
+        ),
+        default=None,
     )
 
 

@@ -131,6 +131,29 @@ def test_the_scripts_own_code_between_epochs_goes_on_after_an_evaluation(thread:
     assert thread.ledger.occurrences[EPOCH_END] == [(1, 0.25), (1, 0.5)]
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_follows_an_evaluation_is_no_steps_where_the_loader_ended_ahead_of_its_last_step(
+    thread: Thread, is_known: bool
+) -> None:
+    """As Accelerate's loaders, which hold the last batch by then: 2 s of validation, 0.5 of scores."""
+    thread.tell(ThreadEvent.BATCH_ASKED)
+    thread.tell(ThreadEvent.LOOP_ENDED, 0.5)
+    thread.pass_and_step()
+    if is_known:
+        thread.tell(ThreadEvent.EVALUATION_ASKED, 0.0, TEST)
+    else:
+        thread.tell(ThreadEvent.ITERATOR_ASKED, 0.0, TEST)
+        for event in (ThreadEvent.BATCH_ASKED, ThreadEvent.BATCH_GIVEN) * 2:
+            thread.tell(event, 0.0, TEST)
+        thread.tell(ThreadEvent.BATCH_ASKED, 0.0, TEST)
+    thread.tell(ThreadEvent.LOOP_ENDED, 2.0, TEST)
+    thread.tell(ThreadEvent.ITERATOR_ASKED, 0.5)
+    thread.step()
+    thread.now += 0.125
+    rows = thread.rows()
+    assert (rows[EPOCH_END], rows[EVALUATION], rows.get(LOOP, 0.0)) == (0.5, 2.0, 0.125)
+
+
 def test_the_end_of_another_loader_in_an_epoch_is_no_epochs_end(thread: Thread) -> None:
     thread.tell(ThreadEvent.BATCH_ASKED, 0.0, TEST)
     thread.tell(ThreadEvent.LOOP_ENDED, 0.0, TEST)

@@ -127,6 +127,8 @@ class RunLedger:
         """When the first iterator was asked for, whose first batch has not come."""
         self._is_between_epochs = False
         """A loop that trained has ended, and no backward pass has followed."""
+        self._ended_ahead = False
+        """It had ended before the latest backward pass: what reads it has a batch ahead of the step, as Accelerate."""
 
     @property
     def row(self) -> str:
@@ -208,6 +210,7 @@ class RunLedger:
         if self._depth > 1:
             return True
         self._trial, self._is_between_epochs, self._given_at = None, False, None
+        self._ended_ahead = False
         if row == LOOP and self.sees_loaders:
             # another pass over the batch that it has, as of a second optimizer
             self._move_to_forward(LOOP, self._loop_before, now)
@@ -215,7 +218,7 @@ class RunLedger:
             # no update since the pass before: gradients are added up
             self._move_to_forward(OPTIMIZER, self._passed_at, now)
         elif row == EPOCH_END:
-            self._was_no_end(now)
+            self._was_no_end(now, FORWARD)  # over the batch that was ahead
         return False
 
     def _move_to_forward(self, row: str, before: float, now: float) -> None:
@@ -254,7 +257,7 @@ class RunLedger:
         if row == OPTIMIZER:
             self._rename(LOOP)  # a pass whose gradients are accumulated: no optimizer followed
         elif row == EPOCH_END:
-            self._was_no_end(now)
+            self._was_no_end(now, LOOP)
         return False
 
     def _take_batch(self, row: str, now: float, loader: object) -> bool:
@@ -288,6 +291,7 @@ class RunLedger:
         return INPUT in self.seconds
 
     def _end_evaluated_loop(self, row: str, now: float, loader: object) -> bool:
+        self._is_between_epochs |= self._ended_ahead
         return self._end_loop(row, now, loader, is_evaluation=True)
 
     def _end_loop(self, row: str, now: float, loader: object, is_evaluation: bool = False) -> bool:
@@ -298,17 +302,17 @@ class RunLedger:
                 self._was_evaluation(*trial.mark)
         return False
 
-    def _was_no_end(self, now: float) -> None:
-        """The loop over some other loader has ended, or one that reads ahead: the epoch goes on."""
+    def _was_no_end(self, now: float, row: str) -> None:
+        """The loop over some other loader has ended, or one that reads ahead: the epoch goes on, in this ``row``."""
         self._account(now)
         ends = self.occurrences[EPOCH_END]
         _, took = ends.pop()
         self.seconds[EPOCH_END] -= took
-        self.seconds[LOOP] += took
+        self.seconds[row] += took
         if not ends:
             del self.seconds[EPOCH_END]
-        self._is_between_epochs = False
-        self._rename(LOOP)
+        self._is_between_epochs, self._ended_ahead = False, True
+        self._rename(row)
 
     def _was_evaluation(self, before: dict[str, float], prepared: float) -> None:
         moved = self.prepared - prepared
@@ -321,6 +325,7 @@ class RunLedger:
         self.seconds[EVALUATION] += moved
         self.occurrences[EPOCH_START].pop()
         self.occurrences[EVALUATION].append((self.steps, moved))
+        self._is_between_epochs |= self._ended_ahead
         if self.row in (EPOCH_START, INPUT, FORWARD):
             self._rename(EVALUATION)
         self._tell_late_evaluation()
