@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from stash.advice.case import LARGER_BATCH, Case, Remedy
 from stash.advice.loader_remedies import one_rank_sends
 from stash.advice.run_remedies import own_collective_remedies
+from stash.advice.run_words import written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
+from stash.analysis.seen import HANDED_ON
 from stash.analysis.step_times import UNEQUAL
 from stash.core.errors import UserError
 from stash.core.units import format_bits, format_bytes
@@ -58,7 +60,14 @@ def _group_remedies(case: Case, seen: Seen, stall: str) -> Iterator[Remedy]:
     """Of a job whose ranks share its model: what it exchanges is not only gradients, once a step."""
     yield from _other_mesh(case)
     most = seen.longest_wait(stall)
-    if most is not None:
+    if most is not None and most.kind in HANDED_ON and case.profile.workload.pipeline is None:
+        own = case.epoch.lines.own_collectives
+        where = f" at {written_place(own[0])}" if own else ""
+        yield Remedy(
+            f"Give ranks that wait for each other's messages{where} equal work between them, as mirrored or striped "
+            "parts of a sequence are, or send before computing what does not depend on it"
+        )
+    elif most is not None:
         yield Remedy(
             f"Hide more of {most.kind} of the group {most.name}: larger units or buckets, prefetched"
         )

@@ -24,6 +24,7 @@ from stash.analysis.step_figures import StepFigures, make_figures
 from stash.core.formatting import join_names, plus_minus
 from stash.core.grouping import group_by
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, NOT_ASKED
+from stash.core.ledger_rows import COLLECTIVE
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
 from stash.core.units import format_seconds
@@ -275,7 +276,8 @@ class Advice(Record):
     stall: str | None
     """The dominating one, or compute; of several that tie the largest estimate; ``None`` where unknown."""
     stalls: tuple[str, ...]
-    """All that may dominate, the largest estimate first: several if they tie, and compute far above a small stall."""
+    """All that may dominate, the largest estimate first: several if they tie, compute far above a small stall, and
+    collectives of the script's own that are most of one."""
     open: tuple[Stall, ...]
     """Not known to exist, and not known to be small."""
     budget_seconds: float | None
@@ -301,6 +303,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     elif claims.kind in ("stall", "tie"):
         stalls = tuple(stall.name for stall in claims.certain)
         text = _stalls_text(case, claims)
+        if claims.kind == "stall" and case.epoch.is_mostly_own_collectives(stalls[0]):
+            stalls = (*stalls, COLLECTIVE)
         if claims.kind == "stall" and is_far_below_compute(high_end(claims.certain[0]), breakdown):
             stalls = (*stalls, "compute")
     else:

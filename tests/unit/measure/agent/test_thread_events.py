@@ -25,9 +25,12 @@ INTERRUPTED_BETWEEN_EPOCHS = {
 """Collections and collectives between epochs were rows of their own; now they are the epoch's end."""
 
 
-SECOND_PASSES = {"profile gan": "own", "profile gan 2": "own", "profile hf": "optimizer"}
-"""What a second pass took before its backward pass, over the same batch or the next of an accumulated step, was in
-another row; now it is ``forward``."""
+SECOND_PASSES = {
+    **{"profile gan": "own", "profile gan 2": "own", "profile hf": "optimizer"},
+    **{"profile accelerate": "loop", "profile accelerate 2": "loop"},
+}
+"""What a second pass took before its backward pass, over the same batch or the next of an accumulated step, or the
+pass over an epoch's last batch where loaders read ahead, was in another row; now it is ``forward``."""
 
 
 def is_same(then: Line, now: Line, name: str) -> bool:

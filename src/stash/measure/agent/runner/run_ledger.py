@@ -71,7 +71,7 @@ _TABLE: dict[ThreadEvent, dict[str, str]] = {
     ThreadEvent.STEPPED: dict.fromkeys((*_WITHIN_A_STEP, START_UP), OTHER),
     ThreadEvent.SCRIPT_GOES_ON: {OTHER: LOOP},
     ThreadEvent.CLEARING_BEGINS: dict.fromkeys((LOOP, FORWARD), OPTIMIZER),
-    ThreadEvent.COLLECTIVE_BEGINS: dict.fromkeys((LOOP, FORWARD, OPTIMIZER), COLLECTIVE),
+    ThreadEvent.COLLECTIVE_BEGINS: dict.fromkeys((LOOP, FORWARD, BACKWARD, OPTIMIZER), COLLECTIVE),
     ThreadEvent.SAVE_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR), CHECKPOINT),
     ThreadEvent.COMPILATION_BEGINS: dict.fromkeys((*_WITHIN_A_STEP, COLLECTIVE), COMPILATION),
     ThreadEvent.COLLECTION_BEGINS: {

@@ -81,7 +81,7 @@ class ThreadStack:
     is_hooked: bool = False
     """The engine calls a function of the script's own, outside an update."""
     is_of_library: bool = False
-    """The script's innermost line waits for a module or an update."""
+    """The script's innermost line waits for a module or an update, or for gradients, and for no function of its own."""
 
     @classmethod
     def walk(cls, frame: FrameType | None) -> ThreadStack:
@@ -100,7 +100,8 @@ class ThreadStack:
                 if kind.is_call:
                     self.calls.append((len(self.own), frame))
                 if not self.own:
-                    self.is_of_library = self.is_of_library or kind.is_call or kind.is_update
+                    is_of_library = kind.is_call or kind.is_update or kind.is_engine
+                    self.is_of_library = self.is_of_library or is_of_library
                     if not (self.inside or kind.is_of_stash):
                         self.inside = getattr(code, "co_qualname", code.co_name)
                 elif is_callee_own and kind.is_engine and not self.updates:
