@@ -6,6 +6,7 @@ whatif``, so that advice and what-if never disagree. Which remedy fits is decide
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from stash.analysis.step_figures import slower_text
 from stash.analysis.step_times import has_unequal_batches
 from stash.core.errors import StashError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
+from stash.core.ledger_rows import INPUT
 from stash.core.records.profile import Loader, Profile
 from stash.core.units import format_bits, format_bytes, format_pace, format_seconds
 from stash.predict.changed_job import change_job
@@ -97,6 +99,10 @@ class Remedy:
     """What it saves lies between steps: a share of an epoch."""
 
 
+_REQUESTS = re.compile(r"Socket|SSL|HTTP|urlopen|getaddrinfo|recv_into", re.I)
+"""Functions of Python's library that wait for a server."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A breakdown with its profile, and the few numbers several remedies share."""
@@ -133,6 +139,12 @@ class Case:
     def place(self, row: str) -> SlowLine | None:
         """Where most of a ledger's row was seen."""
         return self.epoch.lines.of_row(row)
+
+    def awaits_requests(self, stall: str) -> bool:
+        """Whether most of a stall on data is the training thread's own wait for a server: reading, not preparing."""
+        places = [place for place in self.epoch.places if place.row == INPUT]
+        asking = sum(place.seconds for place in places if _REQUESTS.search(place.inside))
+        return stall == "prep" and 2 * asking > sum(place.seconds for place in places)
 
     def name_place(self, row: str) -> str:
         """``" (train.py:88)"``; empty where the place of a row is unknown."""
@@ -223,7 +235,8 @@ def why_stall(case: Case, name: str) -> str | None:
 def _why_data_stall(case: Case, name: str) -> str | None:
     rates = case.breakdown.rates
     if case.loader is not None and case.loader.workers == 0:
-        return "the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains"
+        asks = "; most of it waits for answers to requests" if case.awaits_requests(name) else ""
+        return f"the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains{asks}"
     limit, what = (rates.prep, "prepare") if name == "prep" else (rates.fetch, "read and prepare")
     if not rates.device or not limit or limit >= rates.device:
         return None

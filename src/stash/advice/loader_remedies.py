@@ -63,11 +63,14 @@ def prep_remedies(case: Case) -> Iterator[Remedy]:
     how = "decode and resize them once and store that, or augment on the device"
     if _OPENS.search(line):
         how = "open it once in each process, keep it open, and not again for each sample"
-    worked = worked_share(case.profile)
-    if worked is not None and worked < WORKING:
+    worked, waits = worked_share(case.profile), ""
+    if case.awaits_requests("prep"):
+        waits = "most of the time it waits for answers to requests"
+    elif worked is not None and worked < WORKING:
+        waits = f"{1 - worked:.0%} of the time it waits instead of computing (for requests, a lock, another process)"
+    if waits:
         how = (
-            f"{1 - worked:.0%} of the time it waits instead of computing (for requests, a lock, another process): ask "
-            "for many samples at once or in parallel, or keep a copy on a local disk"
+            f"{waits}: ask for many samples at once or in parallel, or keep a copy on a local disk"
         )
     where = f" ({line})" if line else ""
     saves = case.saved_seconds(less={"prep": case.seconds("prep")})

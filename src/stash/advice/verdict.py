@@ -276,8 +276,8 @@ class Advice(Record):
     stall: str | None
     """The dominating one, or compute; of several that tie the largest estimate; ``None`` where unknown."""
     stalls: tuple[str, ...]
-    """All that may dominate, the largest estimate first: several if they tie, compute far above a small stall, and
-    collectives of the script's own that are most of one."""
+    """All that may dominate, the largest estimate first: several if they tie, and what a stall is by another name:
+    collectives of the script's own, waits for a server that are fetching; compute far above a small stall."""
     open: tuple[Stall, ...]
     """Not known to exist, and not known to be small."""
     budget_seconds: float | None
@@ -303,7 +303,9 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     elif claims.kind in ("stall", "tie"):
         stalls = tuple(stall.name for stall in claims.certain)
         text = _stalls_text(case, claims)
-        if claims.kind == "stall" and case.epoch.is_mostly_own_collectives(stalls[0]):
+        if any(map(case.awaits_requests, stalls)):
+            stalls = (*stalls, "fetch")
+        if any(map(case.epoch.is_mostly_own_collectives, stalls)):
             stalls = (*stalls, COLLECTIVE)
         if claims.kind == "stall" and is_far_below_compute(high_end(claims.certain[0]), breakdown):
             stalls = (*stalls, "compute")

@@ -855,6 +855,16 @@ CASES: Mapping[str, Profile] = {
         )
         for text in ("rows.append(pad(row))", "db = sqlite3.connect(path)")
     },
+    "prep: without workers, waits for a server": job(
+        ledger(
+            places=(
+                at("input", "reply.read()", 0.06, inside="SocketIO.readinto"),
+                at("input", "np.frombuffer(raw)", 0.01, line=90),
+            )
+        ),
+        times=WAITS,
+        loader=mapped(0),
+    ),
     "prep: a line waits for it": job(
         ledger(places=(at("input", "for x in loader:", 0.05), at("backward", "x.sum()", 0.01))),
         times=WAITS,
