@@ -52,14 +52,16 @@ class Claims(Record):
     @property
     def hidden_stalls(self) -> tuple[Missing, ...]:
         """The unknown ones whose time is counted as compute, unless it is too short to matter."""
-        return tuple(
-            each for each in self.unknown if each.contained_in == "compute" and not each.small
-        )
+        return _hide_in_compute(self.unknown)
 
     @property
     def rivals(self) -> tuple[RunRow, ...]:
         """Of what may take most of an epoch, what lies between steps."""
         return tuple(row for row in self.rows if row.is_between_steps)
+
+
+def _hide_in_compute(unknown: tuple[Missing, ...]) -> tuple[Missing, ...]:
+    return tuple(each for each in unknown if each.contained_in == COMPUTE and not each.small)
 
 
 def may_claim(breakdown: Breakdown) -> Claims:
@@ -182,7 +184,7 @@ def _waits_as_typed_too(breakdown: Breakdown) -> Stall | None:
 def _computes_as_typed_too(breakdown: Breakdown, unknown: tuple[Missing, ...]) -> bool:
     """Whether few rounds show computing and little else, and steps as they were typed waited for next to nothing."""
     typed, run = breakdown.as_typed, breakdown.run
-    if typed is None or run is None or any(missing.contained_in for missing in unknown):
+    if typed is None or run is None or _hide_in_compute(unknown):
         return False
     waited = typed.first.loading + typed.first.exchange
     shares = {row.name: row.share or 0.0 for row in run.rows}

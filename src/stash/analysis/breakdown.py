@@ -365,6 +365,9 @@ def all_stalls(rungs: Sequence[str], seen: Seen | None) -> tuple[str, ...]:
 # Stalls a profile cannot tell
 
 
+_IN_LOOP = "no data loader was seen; `stash.loader(loader)` shows what makes batches"
+
+
 def missing_stalls(
     profile: Profile, rungs: tuple[str, ...], seen: Seen | None = None
 ) -> tuple[Missing, ...]:
@@ -427,6 +430,8 @@ def _explain_missing(
     most = _share_before_forward(profile) if is_unseen or is_copied else None
     if most is not None and most < MINOR_SHARE:
         why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
+    elif is_unseen and (_share_of_loop(profile) or 0.0) >= MINOR_SHARE:
+        container, why = LOOP, _IN_LOOP
     return Missing(
         name=name,
         why=why if container is None else f"{why}; contained in {container}",
@@ -441,16 +446,18 @@ def _share_before_forward(profile: Profile) -> float | None:
 
     Of a model whose ``forward`` the script calls itself, which no hook is told of, as its lines were looked at.
     """
-    if profile.workload.before_forward is not None or not profile.is_on_cpu:
-        return profile.workload.before_forward
-    return max(
-        (
-            ledger.timed_seconds_of(LOOP) / ledger.timed_seconds
-            for ledger in profile.ledgers
-            if any(place.row == FORWARD for place in ledger.places)
-        ),
-        default=None,
+    known = profile.workload.before_forward
+    return _share_of_loop(profile) if known is None else known
+
+
+def _share_of_loop(profile: Profile) -> float | None:
+    """The part of a step, as typed, between the update and the forward pass; ``None`` if that was not looked at."""
+    shares = (
+        ledger.timed_seconds_of(LOOP) / ledger.timed_seconds
+        for ledger in profile.ledgers
+        if profile.is_on_cpu and any(place.row == FORWARD for place in ledger.places)
     )
+    return max(shares, default=None)
 
 
 def reads_no_files(profile: Profile) -> bool:

@@ -474,10 +474,9 @@ def _recurring_rows(
         if times:
             every = _steps_apart(times) or max(times) or None
             row = _shared_out(name, _without_first(list(times.values())), every)
-            since = min(ledger.steps for ledger in ledgers) - max(times)
-            found.append(
-                _not_again(row, since, in_steps) if since > _OVERDUE * (every or since) else row
-            )
+            since = _steps_since(ledgers, name, max(times))
+            is_overdue = since > _OVERDUE * (every or since)
+            found.append(_not_again(row, since, in_steps) if is_overdue else row)
     rows = []
     for row in found:
         _, rank = _slowest({ledger.rank: ledger.seconds_of(row.name) for ledger in ledgers})
@@ -515,6 +514,14 @@ def _epoch_start(
         return row
     apart = max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values()))
     return row.model_copy(update={"doubt": min(row.doubt, apart / row.every)})
+
+
+def _steps_since(ledgers: Sequence[RankLedger], name: str, last: int) -> int:
+    """Steps after a row's ``last`` occurrence; 0 where later ones were counted, and not told one by one."""
+    rows = (row for ledger in ledgers for row in ledger.rows if row.row == name)
+    if any(row.times > len(row.each) for row in rows):
+        return 0
+    return min(ledger.steps for ledger in ledgers) - last
 
 
 def _not_again(row: RunRow, since: int, in_steps: float) -> RunRow:

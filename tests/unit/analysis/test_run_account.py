@@ -248,6 +248,15 @@ def test_what_did_not_come_again_as_often_as_before_has_a_bound_and_no_share(tim
     assert row.why == f"500 ms each time, and not again in {since} steps: at most {most:.0%}"
 
 
+def test_of_what_comes_too_often_to_be_told_one_by_one_none_is_missed():
+    # GIVEN an evaluation in each of 100 steps, of which the first 50 were told
+    each = ledger(now_and_then={"evaluation": dict.fromkeys(range(1, 51), 0.5)})
+    *rows, evaluation = each.rows
+    many = evaluation.model_copy(update={"times": 100})
+    row = account(each.model_copy(update={"rows": (*rows, many)})).row("evaluation")
+    assert (row.every, row.seconds) == (1, pytest.approx(0.5))
+
+
 def test_the_first_of_many_is_no_measure_of_later_ones():
     starts = {"epoch start": {0: 0.1, 20: 0.1}}
     saves = {20: 0.9, 40: 0.1, 60: 0.1, 80: 0.1}
