@@ -64,8 +64,9 @@ def _group_remedies(case: Case, seen: Seen, stall: str) -> Iterator[Remedy]:
         own = case.epoch.lines.own_collectives
         where = f" at {written_place(own[0])}" if own else ""
         yield Remedy(
-            f"Give ranks that wait for each other's messages{where} equal work between them, as mirrored or striped "
-            "parts of a sequence are, or send before computing what does not depend on it"
+            f"Let ranks that wait for each other's messages{where} compute at the same time: by equal work between "
+            "messages (mirrored or striped parts of a sequence), by more micro-batches through a pipeline, or by `isend` "
+            "and `irecv` ahead of what does not depend on them"
         )
     elif most is not None:
         yield Remedy(

@@ -46,6 +46,7 @@ _COPIED = 1e9
 _TRAINS = re.compile(r"\.(backward|step|zero_grad)\(")
 """What no step does without."""
 _COLLECTS = re.compile(r"\bcollect\(")
+_RECEIVES = re.compile(r"\bi?recv\b")
 _TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
 _GRADIENT = re.compile(r"\.grad\b")
 _UPDATES = re.compile(
@@ -278,6 +279,12 @@ def _compilation_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
 def _collective_remedies(case: Case, row: RunRow) -> Iterator[Remedy]:
     place = case.place(COLLECTIVE)
     what = written_place(place) if place else "the script by itself"
+    if place is not None and _RECEIVES.search(place.inside + place.text):
+        ahead = (
+            f"Make what the other rank does until it sends to {what} cheaper, or let it work ahead: `isend` and `irecv` of "
+            "the next while this one is trained on, or several ranks in parallel"
+        )
+        yield Remedy(ahead, name="work-ahead", first=True)
     text = (
         f"Send what {what} exchanges once, before the loop, if it stays the same, or every {SELDOM} steps, and as one "
         "tensor instead of several; if it is batches, let every rank read its own"

@@ -237,6 +237,7 @@ def test_a_second_optimizers_pass_over_the_same_batch_is_no_loop(thread: Thread)
     thread.now += 0.75  # logging
     thread.step()
     assert (thread.rows()["forward"], thread.rows()[LOOP]) == (3.0, 0.75)
+    assert thread.ledger.second_passes == 1.0
 
 
 def test_saving_collecting_and_compiling_interrupt_what_goes_on_and_begin_nothing_new(

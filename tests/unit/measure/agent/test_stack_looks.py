@@ -544,6 +544,26 @@ def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() ->
     assert found == pytest.approx({INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0})
 
 
+def test_lines_of_a_second_optimizers_pass_are_of_the_forward_pass(tmp_path: Path) -> None:
+    """20 looks at its model were in the row ``loop``; by now the ledger knows that they are ``forward``."""
+    script = """
+class Model(Part):
+    def forward(self, look):
+        for _ in range(20):
+            look("loop", 0.1)
+def train(look):
+    for _ in range(10):
+        look("loop", 0.05)
+    Model()(look)
+"""
+    places = run(tmp_path, script)
+    places.move_second_passes()
+    places.fit({LOOP: 0.5, FORWARD: 4.0})
+    assert {row["row"]: row["seconds"] for row in places.rows()} == pytest.approx(
+        {LOOP: 0.5, FORWARD: 2.0}
+    )
+
+
 def test_what_was_seen_in_a_loop_that_was_an_evaluation_is_of_that() -> None:
     """Of 5 s of forward passes 2 were before the loop; its 4 s of input are the evaluation's, too."""
     places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()

@@ -315,6 +315,8 @@ class LedgerKeeper(NoLedger):
         loop, prepared = timed.get(LOOP, 0.0), ledger.prepared
         # looks before the model saw ``forward``
         seen = {LOOP: loop - prepared, FORWARD: timed.get(FORWARD, 0.0) + prepared}
+        if ledger.second_passes > 0:
+            places.move_second_passes()
         places.fit({**timed, **seen})
         if device_between is None:
             by_looks = places.move_to_loop(prepared if sees_models else None)

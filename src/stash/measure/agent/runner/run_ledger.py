@@ -115,6 +115,8 @@ class RunLedger:
         """What ``forward`` had when a batch came with which no model was called yet, for all that is known."""
         self.model_calls = 0
         """That were the first ones with a batch."""
+        self.second_passes = 0.0
+        """Seconds of ``forward`` that were ``loop`` until another backward pass over the same batch began."""
         self._passed_at: float | None = None
         """What ``optimizer`` had when a backward pass ended that no update has followed yet."""
         self._is_updated_within = False
@@ -213,7 +215,7 @@ class RunLedger:
         self._ended_ahead = False
         if row == LOOP and self.sees_loaders:
             # another pass over the batch that it has, as of a second optimizer
-            self._move_to_forward(LOOP, self._loop_before, now)
+            self.second_passes += self._move_to_forward(LOOP, self._loop_before, now)
         elif row == OPTIMIZER and self._passed_at is not None:
             # no update since the pass before: gradients are added up
             self._move_to_forward(OPTIMIZER, self._passed_at, now)
@@ -221,13 +223,14 @@ class RunLedger:
             self._was_no_end(now, FORWARD)  # over the batch that was ahead
         return False
 
-    def _move_to_forward(self, row: str, before: float, now: float) -> None:
-        """What the row of the thread has beyond ``before`` was a forward pass."""
+    def _move_to_forward(self, row: str, before: float, now: float) -> float:
+        """What the row of the thread has beyond ``before`` was a forward pass, of so many seconds."""
         self._account(now)
         passed = self.seconds[row] - before
         self.seconds[row] -= passed
         self.seconds[FORWARD] += passed
         self._rename(FORWARD)
+        return passed
 
     def _end_pass(self, row: str, now: float, loader: object) -> bool:
         is_outermost = self._depth == 1

@@ -304,6 +304,12 @@ class Places:
         passes = {known for look in looks if look.row == BACKWARD for known in look.own}
         return {known for own in asks for known in own if known[0] == loop} - passes
 
+    def move_second_passes(self) -> None:
+        """Looks at a model in the row ``loop`` were of another pass over a step's batch, as of a second optimizer."""
+        moved = self._relabel(LOOP, attrgetter("is_in_model"), row=FORWARD)
+        self._seen[FORWARD].append(moved)
+        self._seen[LOOP].append(-moved)
+
     def move_to_forward(self, is_known: bool = False) -> float:
         """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``.
 

@@ -48,6 +48,8 @@ _USUAL_STEPS = 30
 """So many show what comes every 20 or 25 steps."""
 _MANY_STEPS = 150
 """As many as tell a step's mean: scripts of quick trials have few more."""
+_MANY_SECONDS = 0.8
+"""As long as short steps are followed: PPO updates 320 times between two rollouts."""
 _AFTER_EPOCH_START = 10
 """Steps of the next epoch."""
 _PREEMPTED_SECONDS, _PREEMPTED_TIMES = 1e-3, 4.0
@@ -367,7 +369,8 @@ def _untouched_steps(budget: float, step: float, ledger: LedgerKeeper, of_epoch:
     if fewest * step > longest:
         return 0
     usual = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * budget)
-    steps = min(_MANY_STEPS, int(max(usual, min(_USUAL_STEPS * step, longest)) / step))
+    many = min(most, max(_MANY_STEPS, int(_MANY_SECONDS / step)))
+    steps = min(many, int(max(usual, min(_USUAL_STEPS * step, longest)) / step))
     if of_epoch is not None:
         through = max(0, of_epoch - ledger.steps_of_epoch) + max(
             fewest, min(of_epoch, _AFTER_EPOCH_START)
