@@ -383,6 +383,25 @@ def test_only_the_first_call_of_a_model_is_told_and_transforms_are_none() -> Non
     assert not torch.nn.modules.module._global_forward_pre_hooks
 
 
+@pytest.mark.parametrize(("without", "are_seldom"), [(0, False), (1, True), (3, False)])
+def test_passes_without_gradients_before_few_steps_are_no_part_of_each(
+    without: int, are_seldom: bool
+) -> None:
+    """As evaluations that slice tensors; those before each step are a generator's samples, or an older copy's aims."""
+    calls, model, batch = (
+        ModelCalls(lambda at: None, lambda: 7.0),
+        torch.nn.Linear(2, 2),
+        torch.ones(1, 2),
+    )
+    for step in range(4):
+        calls.await_next(with_gradients=True)
+        with torch.no_grad():
+            for _ in range(2 * (step < without)):
+                model(batch)
+        model(batch)
+    assert calls.are_seldom_unused is are_seldom
+
+
 def test_an_optimizer_that_steps_in_a_backward_pass_ends_none(thread: Thread) -> None:
     """As those of single parameters, in hooks of their gradients."""
     before = thread.rows()

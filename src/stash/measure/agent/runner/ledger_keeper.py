@@ -70,6 +70,9 @@ class ModelCalls:
         self._tell, self._now = tell, now
         self.awaited = 0
         """So many calls were to be told of."""
+        self._unused = 0
+        """So many of them came after some without gradients, which were none of a step's."""
+        self._is_unused = False
         self._handle: Any = None
         self._with_gradients = False
         self._has_gradients = sys.modules["torch"].is_grad_enabled
@@ -79,8 +82,13 @@ class ModelCalls:
         """``with_gradients``: calls without them are none of a step's."""
         if self._handle is None:
             self.awaited += 1
-            self._with_gradients = with_gradients
+            self._with_gradients, self._is_unused = with_gradients, False
             self._handle = self._register(self._note_call)
+
+    @property
+    def are_seldom_unused(self) -> bool:
+        """Whether few steps have such calls before theirs: evaluations and rollouts, and no part of each step."""
+        return 0 < 2 * self._unused < self.awaited
 
     def stop(self) -> None:
         handle, self._handle = self._handle, None
@@ -91,6 +99,9 @@ class ModelCalls:
         """Of modules without parameters, transforms of batches are some."""
         now = self._now()
         if self._with_gradients and not self._has_gradients():
+            if not self._is_unused and next(module.parameters(), None) is not None:
+                self._is_unused = True
+                self._unused += 1
             return
         if self._handle is not None and next(module.parameters(), None) is not None:
             self.stop()
@@ -286,11 +297,11 @@ class LedgerKeeper(NoLedger):
         """
         now, places = self._stamps.now(), self._places
         timing = self._timing or _TimedSteps(now, 0, {}, {}, None)
-        awaited = 0 if self._model_calls is None else self._model_calls.awaited
+        calls = self._model_calls
         self.stop()
         rows = {row["row"]: row for row in self._ledger.rows(now, timing.before)}
         _take_out_looks(rows, places.held, timing.held)
-        self._name_own_code(rows, 2 * self._ledger.model_calls > awaited > 0, device_between)
+        self._name_own_code(rows, calls, device_between)
         found = places.rows()
         if is_alone and timing.interpreter is not None:
             found += _take_interpreter(rows, timing.interpreter)
@@ -307,10 +318,14 @@ class LedgerKeeper(NoLedger):
         )
 
     def _name_own_code(
-        self, rows: dict[str, dict[str, Any]], sees_models: bool, device_between: float | None
+        self,
+        rows: dict[str, dict[str, Any]],
+        calls: ModelCalls | None,
+        device_between: float | None,
     ) -> None:
         """Move to ``loop`` what rows have of the script's own, by events, or by looks where those do not tell."""
         ledger, places = self._ledger, self._places
+        sees_models = calls is not None and 2 * ledger.model_calls > calls.awaited > 0
         timed = {row: each["timed_seconds"] for row, each in rows.items()}
         loop, prepared = timed.get(LOOP, 0.0), ledger.prepared
         # looks before the model saw ``forward``
@@ -326,7 +341,8 @@ class LedgerKeeper(NoLedger):
             _shift_seconds(rows, BACKWARD, LOOP, places.in_hooks)
         else:
             _shift_seconds(rows, LOOP, FORWARD, loop - device_between)
-        if LOOP in rows and not timed.get(INPUT):  # no batch was seen to begin a pass
+        is_apart = sees_models and calls is not None and calls.are_seldom_unused
+        if LOOP in rows and not (timed.get(INPUT) or is_apart):  # no batch was seen to begin a pass
             rows.setdefault(FORWARD, _empty_row(FORWARD))
             _shift_seconds(rows, LOOP, FORWARD, places.move_to_forward(is_known=sees_models))
 
