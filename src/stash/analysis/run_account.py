@@ -293,7 +293,7 @@ def _own_code_growth(
     """How many times as long the loop's own code takes in measured steps as in the first; ``None`` if unknown.
 
     Checkpoints and evaluations that first steps had between them would count for it, and what ranks wait for others;
-    of a loop that takes next to nothing the quotient says nothing.
+    of a loop that takes next to nothing, and of code that some blocks have and others do not, the quotient says nothing.
     """
     loop = ledgers[0].timed_seconds_of(LOOP)
     has_more = any(ledgers[0].times_in_steps(name) for name in (EVALUATION, CHECKPOINT))
@@ -308,7 +308,10 @@ def _own_code_growth(
     before -= sum(row.timed_seconds for row in ledgers[0].rows if row.row == EPOCH_END)
     if not later or before < _MOST * steps * loop:
         return None
-    now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
+    each = [block.stage_seconds[_BETWEEN] / block.steps for block in later]
+    now, mean = median(each), fmean(each)
+    if not mean / GROWING < now < mean * GROWING:
+        return None  # it comes now and then
     return now / (before / steps)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from breakdowns import advice_for, flat
+from breakdowns import advice_for, change_blocks, flat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build, ledger
@@ -441,6 +441,26 @@ def test_a_loop_that_grows_is_as_long_as_in_measured_steps(step, first, later, l
     assert run.row("compute").seconds == pytest.approx(compute)
     says = "2.0 times what it took in the first steps"
     assert (says in advice_for(found).text) is (grew is not None)
+
+
+def test_code_that_some_blocks_have_and_others_do_not_has_not_grown():
+    """A pool that is scored every 25 steps: of each block of ten steps, 250 ms or nothing."""
+    found = with_first_block(
+        profile(
+            ledger(timed_steps=16, a_step={"loop": 0.006}), times=flat(7, solo=0.02, warm=0.021)
+        ),
+        *[0.016] * 16,
+        stage_seconds={"between": 16 * 0.006},
+    )
+    found = change_blocks(
+        found,
+        lambda b: (
+            {}
+            if b.rung == UNTOUCHED.name
+            else {"stage_seconds": {"between": 0.25 * (b.round % 2 == 0)}}
+        ),
+    )
+    assert attribute(found).run.row("loop").grew is None
 
 
 def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start():
