@@ -52,7 +52,7 @@ class Claims(Record):
     @property
     def hidden_stalls(self) -> tuple[Missing, ...]:
         """The unknown ones whose time is counted as compute, unless it is too short to matter."""
-        return _hide_in_compute(self.unknown)
+        return _list_hidden(self.unknown)
 
     @property
     def rivals(self) -> tuple[RunRow, ...]:
@@ -60,7 +60,7 @@ class Claims(Record):
         return tuple(row for row in self.rows if row.is_between_steps)
 
 
-def _hide_in_compute(unknown: tuple[Missing, ...]) -> tuple[Missing, ...]:
+def _list_hidden(unknown: tuple[Missing, ...]) -> tuple[Missing, ...]:
     return tuple(each for each in unknown if each.contained_in == COMPUTE and not each.small)
 
 
@@ -184,7 +184,7 @@ def _waits_as_typed_too(breakdown: Breakdown) -> Stall | None:
 def _computes_as_typed_too(breakdown: Breakdown, unknown: tuple[Missing, ...]) -> bool:
     """Whether few rounds show computing and little else, and steps as they were typed waited for next to nothing."""
     typed, run = breakdown.as_typed, breakdown.run
-    if typed is None or run is None or _hide_in_compute(unknown):
+    if typed is None or run is None or _list_hidden(unknown):
         return False
     waited = typed.first.loading + typed.first.exchange
     shares = {row.name: row.share or 0.0 for row in run.rows}

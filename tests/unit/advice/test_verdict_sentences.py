@@ -855,6 +855,28 @@ CASES: Mapping[str, Profile] = {
         )
         for text in ("rows.append(pad(row))", "db = sqlite3.connect(path)")
     },
+    "loop: steps an environment": places(
+        "loop", "seen, reward, done, cut, _ = envs.step(action)", 0.010
+    ),
+    "collective: waits for another rank's message": places(
+        "collective", "dist.recv(self.parcel, src=1)", 0.010, inside="recv"
+    ),
+    "compute: by one round and by steps as typed": as_typed(
+        job(
+            ledger(a_step={"forward": 0.03}),
+            times=flat(1, solo=0.1, warm=0.101),
+            loader=mapped(2),
+        ),
+        0.101,
+    ),
+    "estimate: one round of a loop that takes a fifth": as_typed(
+        job(
+            ledger(a_step={"loop": 0.02}),
+            times=flat(1, solo=0.1, warm=0.101),
+            loader=mapped(2),
+        ),
+        0.101,
+    ),
     "prep: without workers, waits for a server": job(
         ledger(
             places=(
